@@ -1,9 +1,10 @@
 """The remoting process: RocketMQ's own clients and tools connect here, to one TCP port.
 
 owns     remoting: the connections, and which popped messages are out; nothing that is stored
-reads    config/topics.json and subscriptionGroup.json; the statistics of put and serve
+reads    config/topics.json and subscriptionGroup.json; the statistics of put and serve; for plain pulls on a master
+         APPENDED or COMMITTED, LOG_MIN, queue ends, ConsumeQueue and CommitLog bytes
 asks     put to store what producers send, through a ring in shared memory, and to make topics, over its socket;
-         schedule to end transactions; serve for pulls, lookups, times and groups;
+         schedule to end transactions; serve for other pulls, lookups, times and groups;
          its peers, for who the master is and which slaves may be read
 answers  RocketMQ's remoting requests: routes as a name server; on a master everything else as a broker, on a slave
          that may be read what consumers read

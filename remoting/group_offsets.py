@@ -1,4 +1,7 @@
-"""Offsets of groups, as consumers ask for and commit them: serve keeps them, a slave passes commits on."""
+"""Offsets of groups, as consumers ask for and commit them: serve keeps them, a slave passes commits on.
+
+What a pull commits goes there a moment later, with what others have committed, and before anything else is asked.
+"""
 
 from typing import Any, Final
 
@@ -11,6 +14,8 @@ from .connections import Answer
 from .questions import Facts, Questions, Told, refusal_in
 from .readers import SERVE_AWAY, Readers
 
+COMMIT_MS: Final = 50  # a pull's commit is with serve this late
+COMMITS_MAX: Final = 4_096  # queues of groups that wait
 _NOT_FOUND: Final = -1
 
 
@@ -19,6 +24,27 @@ class GroupOffsets:
 
     def __init__(self, serve: Questions, readers: Readers) -> None:
         self._serve, self._readers = serve, readers
+        self._waiting: dict[str, dict[str, dict[str, int]]] = {}  # offsets by group, topic and queue
+        self._count = 0
+        self._due_ms = 0
+        serve.before(self.flush)
+
+    @property
+    def are_due(self) -> bool:
+        """Whether commits wait."""
+        return bool(self._waiting)
+
+    def cycle(self, now_ms: int) -> None:
+        """Passes on what waits."""
+        if self._waiting and now_ms >= self._due_ms:
+            self._due_ms = now_ms + COMMIT_MS
+            self.flush()
+
+    def flush(self) -> None:
+        """Passes on what waits, at once."""
+        waiting, self._waiting, self._count = self._waiting, {}, 0
+        for group, offsets in waiting.items():
+            self._serve.ask("group_commit", {"group": group, "offsets": offsets}, lambda found, rest: None)
 
     def offset(self, request: Command, answer: Answer) -> None:
         """QUERY_CONSUMER_OFFSET. Raises MalformedFrame, RequestRefused."""
@@ -61,8 +87,13 @@ class GroupOffsets:
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Commits without an answer, as a pull does."""
-        if queue_id >= 0:
-            self._serve.ask("group_commit", _commit(group, topic, queue_id, offset), lambda found, rest: None)
+        if queue_id < 0:
+            return
+        offsets = self._waiting.setdefault(group, {}).setdefault(topic, {})
+        self._count += str(queue_id) not in offsets
+        offsets[str(queue_id)] = offset
+        if self._count >= COMMITS_MAX:
+            self.flush()
 
     def _ask(self, op: str, facts: Facts, told: Told) -> None:
         if not self._serve.ask(op, facts, told):

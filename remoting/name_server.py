@@ -24,6 +24,7 @@ from towline.runtime.positions import Duty
 
 from .access import Access
 from .connections import Answer, Connection, Connections
+from .group_offsets import COMMIT_MS
 from .group_search import GroupSearch
 from .replica import Replica
 from .requests import Handler, Requests, alone
@@ -89,6 +90,8 @@ class NameServerAgent:
         return done
 
     def sleep_ms(self) -> int:
+        if self._replica is not None and self._replica.is_due:
+            return COMMIT_MS
         return SEARCH_MS if self._waiting else LOOK_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:

@@ -41,6 +41,7 @@ class Questions:
         self._link: Link | None = None
         self._asked: dict[int, Received] = {}
         self._next_id = 0
+        self._before: Callable[[], None] | None = None
 
     @property
     def welcome(self) -> Facts:
@@ -50,6 +51,10 @@ class Questions:
     def link(self) -> Link | None:
         """The link as `cycle` found it."""
         return self._link
+
+    def before(self, told: Callable[[], None]) -> None:
+        """`told` is called before each question, and may ask some itself."""
+        self._before = told
 
     def cycle(self, now_ms: int) -> int:
         """Connects, takes answers; returns how many."""
@@ -92,6 +97,8 @@ class Questions:
         """Sends the parts of a request with the number that they are made for. `received` gets those of its answer."""
         if self._link is None or len(self._asked) >= ASKED_MAX:
             return False
+        if self._before is not None:
+            self._before()
         self._next_id += 1
         if not self._link.send(parts_of(self._next_id)):
             return False

@@ -23,6 +23,7 @@ from towline.format.wire.status import GetStatus
 from towline.limits import MIB
 
 from .connections import Answer
+from .log_reads import FoundRecords, LogReads
 from .questions import Facts, Questions, refusal_in
 from .read_from import ReadFrom
 from .topics import TopicRoutes
@@ -55,10 +56,13 @@ class Readers:
         commit: Commit,
         read_from: ReadFrom,
         pulled: Pulled = lambda group, topic, queue_id, count, following: None,
+        log_reads: LogReads | None = None,
         *,
         filters: bool,
     ) -> None:
-        """`filters`: SQL92 is allowed. `pulled` is told of each answer with messages."""
+        """`filters`: SQL92 is allowed. `pulled` is told of each answer with messages. Without `log_reads` everything is
+        asked of serve."""
+        self._log_reads = log_reads
         self._serve, self._topics, self._read_from, self._filters = serve, topics, read_from, filters
         self._subscription_of, self._commit, self._pulled = subscription_of, commit, pulled
 
@@ -73,14 +77,20 @@ class Readers:
         wanted = self._wanted(header)
         codes, expression = self.filter_of(wanted)
         held = max(0, min(header.suspend_timeout_millis, SUSPEND_MAX_MS)) if header.sys_flag & SUSPENDS else 0
-        most = header.max_msg_bytes if header.max_msg_bytes > 0 else BYTES_MAX
+        most = min(header.max_msg_bytes, BYTES_MAX) if header.max_msg_bytes > 0 else BYTES_MAX
+        count = max(1, min(header.max_msg_nums, COUNT_MAX))
+        if self._log_reads is not None and not (codes or expression):
+            found = self._log_reads.find(header.topic, header.queue_id, header.queue_offset, count, most)
+            if found is not None:
+                self._answer_found(header, found, answer)
+                return
         pull = Pull(
             0,
             header.topic.encode(),
             header.queue_id,
             max(0, header.queue_offset),
-            max(1, min(header.max_msg_nums, COUNT_MAX)),
-            min(most, BYTES_MAX),
+            count,
+            most,
             held,
             codes,
             expression,
@@ -103,19 +113,32 @@ class Readers:
             why = str(read_json(parts[1]).get("sentence", status.name)) if len(parts) > 1 else status.name
             answer(response_of_pull(status, header.queue_offset), remark=why)
             return
-        far, left = bool(flags & READ_FROM_SLAVE), end - following if count else 0
+        records = parts[2] if count else b""
+        found = FoundRecords(count, following, low, end, records)
+        self._answer_found(header, found, answer, status, far=bool(flags & READ_FROM_SLAVE))
+
+    def _answer_found(
+        self,
+        header: PullMessage,
+        found: FoundRecords,
+        answer: Answer,
+        status: GetStatus = GetStatus.FOUND,
+        *,
+        far: bool = False,
+    ) -> None:
+        left = found.end - found.following if found.count else 0
         fields = {
             "suggestWhichBrokerId": str(self._read_from.broker(header.queue_id, far=far, left=left)),
-            "nextBeginOffset": str(following),
-            "minOffset": str(low),
-            "maxOffset": str(end),
+            "nextBeginOffset": str(found.following),
+            "minOffset": str(found.low),
+            "maxOffset": str(found.end),
             "topicSysFlag": "0",
             "groupSysFlag": "0",
         }
-        if count:
-            self._pulled(header.consumer_group, header.topic, header.queue_id, count, following)
-        body = bytes(parts[2]) if count else b""
-        answer(self._read_from.code(response_of_pull(status, header.queue_offset)), fields, body, status.name)
+        if found.count:
+            self._pulled(header.consumer_group, header.topic, header.queue_id, found.count, found.following)
+        code = self._read_from.code(response_of_pull(status, header.queue_offset))
+        answer(code, fields, bytes(found.records), status.name)
 
     def check_filter(self, request: Command, answer: Answer) -> None:
         """CHECK_CLIENT_CONFIG: whether a filter can be evaluated. Raises MalformedFrame, RequestRefused."""

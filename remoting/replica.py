@@ -67,7 +67,13 @@ class Replica:
         }
 
     def cycle(self, now_ms: int) -> int:
+        self._offsets.cycle(now_ms)
         return self._serve.cycle(now_ms)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `cycle` has something to do that wakes nobody."""
+        return self._offsets.are_due
 
     def ended(self, connection: Connection) -> None:
         self._consumers.ended(connection)

@@ -40,6 +40,7 @@ from .consumers import Consumers
 from .group_offsets import GroupOffsets
 from .group_search import GroupSearch
 from .inbox import Inbox
+from .log_reads import LogReads
 from .name_server import NameServerAgent
 from .plain_sends import PlainSends
 from .pop_acks import PopAcks
@@ -121,6 +122,7 @@ class RemotingAgent:
         self._topics = TopicDesk(TopicsFile(node.store.config / "topics.json"), self._put, self._broker, settings)
         self._topics.refresh()
         self._traffic = Traffic(node.runtime.put_stats)
+        self._log_reads = LogReads(node, self._tell_read)
         self._readers = Readers(
             self._serve,
             self._topics,
@@ -128,6 +130,7 @@ class RemotingAgent:
             lambda *commit: self._offsets.commit(*commit),
             FromMaster(self._search),
             self._traffic.pulled,
+            self._log_reads,
             filters=settings.enable_property_filter,
         )
         self._offsets = GroupOffsets(self._serve, self._readers)
@@ -272,6 +275,8 @@ class RemotingAgent:
         self._consumers.cycle(now_ms)
         self._calls.cycle(now_ms)
         self._traffic.cycle(now_ms)
+        self._offsets.cycle(now_ms)
+        self._log_reads.cycle(now_ms)
         self._pops.cycle(now_ms)
         self._pop_acks.cycle(now_ms)
         self._subjects.cycle(now_ms)
@@ -312,6 +317,7 @@ class RemotingAgent:
         now_ms = self._node.clock.monotonic_ms()
         waits = self._consumers.are_due or self._transactions.pauses(now_ms) or not all(self._links)
         waits = waits or self._pops.are_due or bool(self._subjects.busy)
+        waits = waits or self._offsets.are_due or self._log_reads.is_due
         return TOPICS_EVERY_MS if waits else LOOK_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
@@ -324,6 +330,7 @@ class RemotingAgent:
 
     def drain(self) -> bool:
         """Nothing is owed: who is not answered when the connections end asks the next master."""
+        self._offsets.flush()
         return True
 
     def on_close(self) -> None:
@@ -332,6 +339,7 @@ class RemotingAgent:
             self._schedule.close()
             self._serve.close()
             self._traffic.close()
+            self._log_reads.close()
         if hasattr(self, "_tunnels"):
             self._tunnels.close()
         if hasattr(self, "_connections"):
@@ -360,6 +368,9 @@ class RemotingAgent:
         self._clients.unregister(header)
         self._consumers.unregister(header.client_id, header.consumer_group)
         answer(ResponseCode.SUCCESS)
+
+    def _tell_read(self, topic: str, rows: list[list[int]]) -> None:
+        self._serve.ask("follow", {"topic": topic, "read": rows}, lambda found, rest: None)
 
     def _serve_lost(self) -> None:
         self._consumers.lost()

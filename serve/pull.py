@@ -17,6 +17,7 @@ from towline.kernels.scan.queues import gather
 from towline.limits import KIB, MIB
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.node.store.pull_rules import Limits, PullRules
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
@@ -26,7 +27,6 @@ from .selection import (
     ChosenEntries,
     Entries,
     Integers,
-    Limits,
     Mask,
     RecordFilter,
     adjoining,
@@ -65,19 +65,6 @@ class PullResult:
     copied: bool = False
     behind: bool = False
     why: tuple[bytes, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PullRules:
-    """Limits of pulls. `in_memory_bytes`: the log's newest bytes count as cached, and `memory` limits pulls from
-    there."""
-
-    memory: Limits
-    disk: Limits
-    in_memory_bytes: int
-    scan_entries: int  # a filtered pull reads so many entries at most, or at as many as it wants records
-    corrects: bool  # a wrong offset is answered with a right one
-    written: Position = Position.APPENDED  # up to where the segment files hold the log
 
 
 class Puller:

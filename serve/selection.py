@@ -10,6 +10,7 @@ import numpy.typing as npt
 from towline.format.files.consume_queue import FILLER_RECORD_SIZE
 from towline.format.wire.frames import Pull
 from towline.format.wire.status import GetStatus
+from towline.node.store.pull_rules import Limits
 
 Entries: TypeAlias = npt.NDArray[np.void]  # dtype consume_queue.ENTRY
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -18,14 +19,6 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 # Nothing is there yet, and to ask again at the same offset is right: such a pull may be held.
 _NOT_YET: Final = {GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.NO_MESSAGE_IN_QUEUE, GetStatus.OFFSET_OVERFLOW_BADLY}
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The most records and record bytes of one answer; the first record is sent whatever its size."""
-
-    count: int
-    size: int
 
 
 class RecordFilter(Protocol):

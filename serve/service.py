@@ -1,7 +1,6 @@
 """The duty cycle of serve: answers pulls and questions, and holds pulls until reput's doorbell announces messages."""
 
 import gc
-import os
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +10,6 @@ import numpy as np
 
 from serve.groups.wiring import check_asker, groups_of, is_group_question, refusal_facts
 from towline.errors import LinkRefused, MalformedFrame, QueueDamaged, TowlineError
-from towline.format.files.consume_queue import SIZE
 from towline.format.wire.frames import (
     ANSWER,
     ASK,
@@ -27,7 +25,7 @@ from towline.format.wire.frames import (
     read_json,
 )
 from towline.format.wire.status import GetStatus
-from towline.limits import FRAME_SIZE_MAX, MIB, QUEUES_MAX, REST_MAX_MS
+from towline.limits import MIB, QUEUES_MAX, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.handshake import encode_refusal
 from towline.link.keys import SERVE_ROLES, check_ask
@@ -44,6 +42,7 @@ from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.secret import guarded, read_secret
 from towline.node.store.confirmed import written_of
+from towline.node.store.pull_rules import pull_rules, pull_size_max
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.idle_sleep import IdleSleep
@@ -57,8 +56,8 @@ from .filtering import ExtensionUnits, Filters, facts_of
 from .long_poll import HeldPull, HeldPulls
 from .lookup import DamageCounter, Lookup, LookupRules
 from .outbound_buffer import PEER_MAX, OutboundBuffer
-from .pull import Puller, PullResult, PullRules
-from .selection import Limits, may_wait
+from .pull import Puller, PullResult
+from .selection import may_wait
 from .tail import tail_facts
 from .topics import TopicsView
 
@@ -150,7 +149,7 @@ class ServeAgent:
             greet=guarded(
                 welcome(
                     node,
-                    pull_bytes_max=_size_max(settings),
+                    pull_bytes_max=pull_size_max(settings),
                     put_port=settings.listen_port if role == "master" else 0,
                     commitlog=str(node.store.commitlog.resolve()),
                     tail=tail_facts(node),
@@ -465,36 +464,13 @@ def _extension(node: Node) -> ExtensionUnits | None:
     return ExtensionUnits(ConsumeQueueExtFiles(root, settings.mapped_file_size_consume_queue_ext, QUEUE_FILES_OPEN_MAX))
 
 
-def pull_rules(settings: Settings) -> PullRules:
-    size_max = _size_max(settings)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return PullRules(
-        memory=Limits(
-            settings.max_transfer_count_on_message_in_memory,
-            min(settings.max_transfer_bytes_on_message_in_memory, size_max),
-        ),
-        disk=Limits(
-            settings.max_transfer_count_on_message_in_disk,
-            min(settings.max_transfer_bytes_on_message_in_disk, size_max),
-        ),
-        in_memory_bytes=memory * settings.access_message_in_memory_max_ratio // 100,
-        scan_entries=max(1, settings.max_filter_message_size // SIZE),
-        corrects=settings.broker_role is not BrokerRole.SLAVE or settings.offset_check_in_slave,
-    )
-
-
 def lookup_rules(settings: Settings) -> LookupRules:
     return LookupRules(
         settings.max_msgs_num_batch,
         settings.default_query_max_num,
-        _size_max(settings),
+        pull_size_max(settings),
         settings.force_verify_prop_crc,
     )
-
-
-def _size_max(settings: Settings) -> int:
-    """The most record bytes of an answer: one part of a message has to hold them."""
-    return min(settings.pull_bytes_max, FRAME_SIZE_MAX)
 
 
 def build(node: Node) -> ServeAgent:

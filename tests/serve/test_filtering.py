@@ -10,7 +10,6 @@ from serve import pull as pulls
 from serve.catch_up import CatchUp
 from serve.filtering import ExtensionUnits, Filters, PropertyFilterDisabled, facts_of
 from serve.pull import Puller
-from serve.service import pull_rules
 from serve.topics import TopicsView
 from towline.filter.bloom import Bloom, mark
 from towline.filter.errors import BadExpression
@@ -24,6 +23,7 @@ from towline.limits import MIB
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles
+from towline.node.store.pull_rules import pull_rules
 from towline.runtime.queue_ends import QueueEnds
 
 from .building import NOON, Built, StillClock

@@ -7,7 +7,6 @@ import pytest
 
 from serve.catch_up import CatchUp
 from serve.pull import Puller, PullResult
-from serve.service import pull_rules
 from serve.topics import TopicsView
 from towline.errors import QueueDamaged
 from towline.format.files.consume_queue import ENTRY, encode, tags_code
@@ -16,6 +15,7 @@ from towline.format.wire.status import GetStatus
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.files.segment_files import segment_name
 from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.node.store.pull_rules import pull_rules
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 

@@ -121,3 +121,38 @@ def test_gather(places: list[tuple[int, int]], room: int) -> None:
         wanted += bytes(range(start, start + size))
     assert queues.gather(log, positions, sizes, len(places), target) == len(wanted)
     assert target.tobytes() == wanted + b"\xff" * (room - len(wanted))
+
+
+# --- which records one answer may hold
+
+SEGMENT = 1_000
+PLACES = st.lists(st.tuples(st.integers(-5, 2_500), st.integers(-1, 300)), max_size=8)
+
+
+@given(PLACES, st.integers(0, 600), st.integers(0, 2_500), st.integers(1, 700))
+def test_leading_records_are_those_that_one_answer_may_hold(
+    places: list[tuple[int, int]], floor: int, written: int, size_max: int
+) -> None:
+    data = b"".join(consume_queue.encode(place, size, 0) for place, size in sorted(places))
+    taken: list[tuple[int, int]] = []
+    for place, size in sorted(places):
+        first = taken[0][0] if taken else place
+        reached = sum(taken[-1]) if taken else floor
+        fits = size >= 20 and reached <= place and place + size <= min(written, first - first % SEGMENT + SEGMENT)
+        near = place + size - first <= 2 * size_max
+        if not (fits and near and sum(each for _, each in taken) + size <= size_max):
+            break
+        taken.append((place, size))
+    found = np.zeros(queues.LEADING_SIZE, np.int64)
+    entries = np.frombuffer(data, np.uint8)
+    assert queues.leading_records(entries, 20, floor, written, SEGMENT, size_max, found) == len(taken)
+    if taken:
+        assert (found[queues.START], found[queues.END]) == (taken[0][0], sum(taken[-1]))
+        assert found[queues.TOTAL] == sum(size for _, size in taken)
+
+
+def test_an_entry_that_names_what_cannot_be_is_no_leading_record() -> None:
+    found = np.zeros(queues.LEADING_SIZE, np.int64)
+    for place, size in ((2**63 - 1, 100), (-(2**63), 100), (0, 2**31 - 1), (0, -(2**31)), (950, 100), (0, 19)):
+        entries = np.frombuffer(consume_queue.encode(place, size, 0), np.uint8)
+        assert queues.leading_records(entries, 20, 0, 2**62, SEGMENT, 2**40, found) == 0

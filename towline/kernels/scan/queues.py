@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from towline.format.files import consume_queue
 from towline.format.record.record import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
-from towline.kernels.base.words import copy_bytes, store_i32, store_i64
+from towline.kernels.base.words import copy_bytes, load_i32, load_i64, store_i32, store_i64
 from towline.kernels.jit.compiled import (
     DISPATCHES_READ,
     I64,
@@ -34,6 +34,12 @@ _SIZE: Final = consume_queue.SIZE
 _PHYSICAL_OFFSET: Final = consume_queue.LAYOUT.offset["physical_offset"]
 _RECORD_SIZE: Final = consume_queue.LAYOUT.offset["record_size"]
 _TAGS_CODE: Final = consume_queue.LAYOUT.offset["tags_code"]
+# What `leading_records` found, as indexes: all out.
+START: Final = 0  # of the first record in the log
+END: Final = 1  # of the last
+TOTAL: Final = 2  # bytes of all of them
+LEADING_SIZE: Final = 3
+
 _SKIPPED: Final = -1  # in `order`: the row gets no entry
 
 
@@ -135,6 +141,35 @@ def group_entries(
     for number in range(opened):
         runs[number].start -= runs[number].count * _SIZE
     return opened
+
+
+@kernel(I64(READ, I64, I64, I64, I64, I64, NUMBERS))
+def leading_records(
+    entries: Bytes, least: int, floor: int, written: int, segment_size: int, size_max: int, found: Numbers
+) -> int:
+    """How many records the first entries name that one answer may hold, and where in the log they are.
+
+    All lie in the segment of the first, in order, in [floor, written), none below `least` bytes; they are `size_max`
+    bytes together, in a stretch of twice as many. 0 where already the first is not such a record.
+    """
+    count = total = 0
+    first = reached = border = 0
+    for number in range(entries.size // _SIZE):
+        at = number * _SIZE
+        place = load_i64(entries, at + _PHYSICAL_OFFSET)
+        size = load_i32(entries, at + _RECORD_SIZE)
+        if number == 0:
+            first, reached = place, floor
+            border = min(written, place - place % segment_size + segment_size)
+        if size < least or place < reached or place > border - size or total + size > size_max:
+            break
+        if place + size - first > 2 * size_max:
+            break
+        count += 1
+        total += size
+        reached = place + size
+    found[START], found[END], found[TOTAL] = first, reached, total
+    return count
 
 
 @kernel(I64(READ, NUMBERS_READ, WORDS_READ, I64, WRITE))

@@ -1,0 +1,151 @@
+"""Pulls that need nothing but what is there: their records are read from the files here, in place of a question to
+serve.
+
+Such a pull has no filter, its records are confirmed, near each other in one segment and in memory; any other goes to
+serve, which also says what is wrong with a queue. Where a queue ends, and so what may be handed out, is what reput
+published (H15, H24). The files are read, not mapped: a page that is not in memory would be waited for by everybody.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from towline.format.files.consume_queue import ENTRY, SIZE
+from towline.format.files.topics import is_system_topic
+from towline.format.record.record import SIZE_MIN
+from towline.format.wire.frames import STRETCH, Buffer
+from towline.kernels.scan.queues import END, LEADING_SIZE, START, TOTAL, gather, leading_records
+from towline.link.log_files import LogFiles
+from towline.log.files.segment_files import segment_name
+from towline.log.queues.consume_queue import ConsumeQueueFiles
+from towline.node.process.context import Node
+from towline.node.store.confirmed import written_of
+from towline.node.store.pull_rules import pull_rules
+from towline.runtime.positions import Position
+
+QUEUE_FILES_OPEN_MAX: Final = 128
+TELL_MS: Final = 200  # serve is told this late of what was read here
+SWEEP_MS: Final = 1_000
+
+# Of a topic: what was read of its queues, as rows of queue, messages, bytes.
+Tell = Callable[[str, list[list[int]]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecords:
+    """Records of a queue [low, end), as they stand in the log. `following` is the offset behind them."""
+
+    count: int
+    following: int
+    low: int
+    end: int
+    records: Buffer
+
+
+class LogReads:
+    """Reads for clients, by one thread. Serve counts what is read of each queue: `tell` says it, some time later."""
+
+    def __init__(self, node: Node, tell: Tell) -> None:
+        settings = node.settings
+        self._rules = replace(pull_rules(settings), written=written_of(node))
+        self._segment_size = settings.mapped_file_size_commit_log
+        self._get, self._ends = node.positions.get, node.queue_ends()
+        self._queues = ConsumeQueueFiles(
+            node.store.consumequeue, settings.mapped_file_size_consume_queue, QUEUE_FILES_OPEN_MAX
+        )
+        self._directory = node.store.commitlog
+        self._files = LogFiles(self._directory)
+        self._identities: dict[int, tuple[int, int]] = {}  # device and inode of segments, by base
+        self._log_min = self._get(Position.LOG_MIN)
+        self._found = np.zeros(LEADING_SIZE, dtype=np.int64)
+        self._tell = tell
+        self._read: dict[tuple[str, int], list[int]] = {}  # messages and bytes
+        self._tell_at = self._sweep_at = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether serve has to be told of something."""
+        return bool(self._read)
+
+    def find(self, topic: str, queue_id: int, offset: int, count: int, size: int) -> FoundRecords | None:
+        """At most so many records, and bytes, from an offset on; None where that is serve's to answer."""
+        if is_system_topic(topic):
+            return None
+        place = self._ends.find(topic.encode(), queue_id)
+        if place < 0:
+            return None
+        low, end = self._ends.bounds(place)
+        if not low <= offset < end:
+            return None
+        limits, written, floor = self._rules.memory, self._get(self._rules.written), self._get(Position.LOG_MIN)
+        entries = self._queues.read(topic, queue_id, offset, min(count, limits.count, end - offset))
+        cached = max(floor, written - self._rules.in_memory_bytes)
+        most = min(size, limits.size)
+        data = np.frombuffer(entries, dtype=np.uint8)
+        taken = leading_records(data, SIZE_MIN, cached, written, self._segment_size, most, self._found)
+        if not taken:
+            return None
+        records = self._records(data[: taken * SIZE], taken)
+        if records is None:
+            return None
+        self._count(topic, queue_id, taken, len(records))
+        return FoundRecords(int(taken), offset + int(taken), low, end, records)
+
+    def cycle(self, now_ms: int) -> None:
+        """Lets deleted files go; tells of what was read."""
+        log_min = self._get(Position.LOG_MIN)
+        if log_min != self._log_min:
+            self._log_min = log_min
+            self._files.close()
+            self._identities.clear()
+        if now_ms >= self._sweep_at:
+            self._sweep_at = now_ms + SWEEP_MS
+            self._queues.close_removed()
+        if self._read and now_ms >= self._tell_at:
+            self._tell_at = now_ms + TELL_MS
+            self._tell_all()
+
+    def close(self) -> None:
+        self._files.close()
+        self._queues.close()
+
+    def _records(self, entries: Any, count: int) -> Buffer | None:
+        start, end, total = int(self._found[START]), int(self._found[END]), int(self._found[TOTAL])
+        base = start - start % self._segment_size
+        identity = self._identity(base)
+        if identity is None:
+            return None
+        stretch = self._files.read(STRETCH.pack(*identity, base, start, end - start), waits=False)
+        if stretch is None or total == end - start:
+            return stretch
+        rows = entries.view(ENTRY)
+        target = np.empty(total, dtype=np.uint8)
+        starts, sizes = rows["physical_offset"].astype(np.int64) - start, rows["record_size"].astype(np.int32)
+        copied = gather(np.frombuffer(stretch, dtype=np.uint8), starts, sizes, count, target)
+        return target.data if copied == total else None
+
+    def _identity(self, base: int) -> tuple[int, int] | None:
+        found = self._identities.get(base)
+        if found is None:
+            try:
+                state = (self._directory / segment_name(base)).stat()
+            except FileNotFoundError:  # deleted meanwhile
+                return None
+            found = self._identities[base] = state.st_dev, state.st_ino
+        return found
+
+    def _count(self, topic: str, queue_id: int, messages: int, size: int) -> None:
+        sums = self._read.setdefault((topic, queue_id), [0, 0])
+        sums[0] += messages
+        sums[1] += size
+
+    def _tell_all(self) -> None:
+        by_topic: dict[str, list[list[int]]] = defaultdict(list)
+        for (topic, queue_id), sums in self._read.items():
+            by_topic[topic].append([queue_id, *sums])
+        self._read.clear()
+        for topic, rows in by_topic.items():
+            self._tell(topic, rows)
