@@ -30,6 +30,7 @@ from .cluster_nodes import (
     spawn,
     whole_cluster,
 )
+from .first_start import shown_compiling
 from .interrupts import Interrupts
 from .output import FAILED, add_row, progress_console, show, table
 
@@ -101,7 +102,8 @@ class Starting:
 
     def _await(self, outcome: Outcome, launched: Launched, timeout_s: float) -> None:
         try:
-            launched.await_ready(timeout_s)
+            with shown_compiling() as compiling:
+                launched.await_ready(timeout_s, compiling)
         except StoreTaken as error:  # another `up` was first
             outcome.what, outcome.pid = RUNS, error.pid
             self.say(f"{outcome.node.label}: is being started as process {error.pid}")

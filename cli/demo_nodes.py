@@ -20,6 +20,7 @@ from towline.places import Store
 from towline.runtime.locks import holder_of
 from towline.runtime.positions import Duty, Position
 
+from .first_start import shown_compiling
 from .interrupts import Interrupts
 
 LOOPBACK: Final = "127.0.0.1"
@@ -105,7 +106,8 @@ def _start(role: str, root: Path, settings: dict[str, Any], stack: ExitStack, in
     with interrupts.held():
         launched = spawn_node(role, root, flags, tied=True)
         stack.callback(_end, launched)
-    launched.await_ready()
+    with shown_compiling() as compiling:
+        launched.await_ready(compiling=compiling)
     view = open_node(root)
     stack.callback(view.positions.close)
     return RunningNode(launched, view)

@@ -22,6 +22,7 @@ from towline.places import Store
 from towline.runtime.positions import Duty
 from towline.start import home
 
+from .first_start import shown_compiling
 from .output import FAILED, add_row, show, sized, table
 from .seeding import await_level, progress_text
 
@@ -43,7 +44,8 @@ def flags_of(
 def start(role: str, store: Path, flags: Sequence[str], foreground: bool, timeout: float, as_json: bool) -> int:
     if foreground:
         _become(role, store, flags, as_json)
-    launched = start_node(role, store, flags, tied=False, timeout_s=timeout)
+    with shown_compiling() as compiling:
+        launched = start_node(role, store, flags, tied=False, timeout_s=timeout, compiling=compiling)
     facts = node_facts(store)
     now = facts["role"]  # of a node that was promoted, or replaced, before it was stopped
     link = await_link(store, launched, facts)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -70,3 +72,47 @@ def test_a_wake_ends_a_listen_early(zygote):
     assert zygote.listen(10_000) == []
     assert time.monotonic() - started < 5
     timer.join()
+
+
+COMPILING = """
+import json, socket, sys, threading
+control = socket.socket(fileno=int(sys.argv[1]))
+for done in range(6):
+    threading.Event().wait(0.4)
+    control.sendall(json.dumps({"compiling": done, "of": 5}).encode() + b"\\n")
+control.sendall(b'{"ready": 1}\\n')
+control.recv(1)
+"""
+
+
+@pytest.fixture
+def compiles(monkeypatch):
+    """A zygote that has to compile for longer than one that is ready may take."""
+    popen = subprocess.Popen
+    monkeypatch.setattr(
+        "towline.node.process.zygote_client.subprocess.Popen",
+        lambda command, **more: popen([sys.executable, "-c", COMPILING, command[3]], **more),
+    )
+    monkeypatch.setattr("towline.node.process.zygote_client.READY_MAX_S", 1.5)
+
+
+def test_a_zygote_that_compiles_may_take_its_time_and_says_how_far_it_is(tmp_path, compiles):
+    said = []
+    zygote = ZygoteClient(tmp_path, None, [], lambda *place: said.append(place))
+    zygote.spawn()
+    try:
+        zygote.await_ready()
+    finally:
+        zygote.end()
+    assert said == [(done, 5) for done in range(6)]
+
+
+def test_a_zygote_that_stops_to_compile_is_not_waited_for_for_ever(tmp_path, compiles, monkeypatch):
+    monkeypatch.setattr("towline.node.process.zygote_client.COMPILE_MAX_S", 0.1)
+    zygote = ZygoteClient(tmp_path, None, [])
+    zygote.spawn()
+    try:
+        with pytest.raises(StartFailed, match="no answer within 0 s"):
+            zygote.await_ready()
+    finally:
+        zygote.end()

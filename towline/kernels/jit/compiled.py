@@ -83,15 +83,26 @@ def _cache_folder(sources: dict[str, bytes]) -> Path | None:
     if chosen:
         return Path(chosen) / f"kernels-{digest}"
     if _PACKAGE.is_dir():
-        return _PACKAGE / "__pycache__" / f"kernels-{digest}"
-    folder = Path(tempfile.gettempdir()) / f"towline-kernels-{os.getuid()}-{digest}"
+        folder = _PACKAGE / "__pycache__" / f"kernels-{digest}"
+        if machine_code.is_kept(folder) or _is_writable(folder):
+            return folder
+        caches = Path(os.environ.get("XDG_CACHE_HOME", "") or Path.home() / ".cache")
+        folder = caches / f"towline-kernels-{digest}"  # the installation is somebody else's
+    else:
+        folder = Path(tempfile.gettempdir()) / f"towline-kernels-{os.getuid()}-{digest}"
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         facts = folder.lstat()
     except OSError:
         return None
     mine = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & _WRITABLE_BY_OTHERS
     return folder if mine else None
+
+
+def _is_writable(folder: Path) -> bool:
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    return os.access(there, os.W_OK)
 
 
 def _unpacked(sources: dict[str, bytes], folder: Path | None) -> Path | None:
@@ -114,7 +125,20 @@ def _unpacked(sources: dict[str, bytes], folder: Path | None) -> Path | None:
 
 _SOURCES: Final = _sources()
 _CACHE: Final = _cache_folder(_SOURCES)
-_LOADED: Final = machine_code.load(_CACHE)
+
+
+def _loaded() -> dict[str, machine_code.Entry] | None:
+    """The machine code of all kernels; None where this process compiles them."""
+    found = machine_code.load(_CACHE)
+    if found is None and _CACHE is not None and machine_code.is_wanted():
+        machine_code.await_other(_CACHE)
+        found = machine_code.load(_CACHE)
+        if found is not None:
+            machine_code.release()
+    return found
+
+
+_LOADED: Final = _loaded()
 _UNPACKED: Final = _unpacked(_SOURCES, _CACHE) if _LOADED is None else None
 _READY: Final[dict[str, Any]] = {}
 _SIGNATURES: Final[dict[str, Any]] = {}
@@ -216,6 +240,18 @@ def ready() -> int:
 
 def keep() -> None:
     """Leaves the machine code of all kernels that are loaded for `machine_code`, unless it is there."""
+    try:
+        _keep()
+    finally:
+        machine_code.release()
+
+
+def are_loaded() -> bool:
+    """Whether machine code was there, so that nothing is compiled."""
+    return _LOADED is not None
+
+
+def _keep() -> None:
     if _LOADED is None and _CACHE is not None and not machine_code.is_kept(_CACHE):
         found = [_code_of(name, compiled) for name, compiled in _READY.items()]
         codes = [code for code in found if code is not None]

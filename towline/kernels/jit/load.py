@@ -1,9 +1,15 @@
 """Loads every kernel of a node, so that processes forked afterwards find them in memory (H10)."""
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Final
+from typing import Final, TypeAlias
 
-from .compiled import keep, ready
+from . import machine_code
+
+# Gets how many modules are compiled, and how many there are.
+Compiling: TypeAlias = Callable[[int, int], None]
+
+_COMPILED: Final = "towline.kernels.jit.compiled"
 
 MODULES: Final = (
     "base.hashing",
@@ -28,16 +34,26 @@ MODULES: Final = (
 TOOLS: Final = ("scan.verify", "put.ring_load", "scan.heads", "scan.pairs")  # no process of a node calls these
 
 
-def load_all() -> int:
-    """Imports the kernels, compiling what the cache does not have; returns how many are ready."""
-    for name in MODULES:
-        import_module(f"towline.kernels.{name}")
-    keep()
-    return ready()
+def load_all(compiling: Compiling = lambda done, of: None) -> int:
+    """Imports the kernels, compiling what the cache does not have; returns how many are ready.
+
+    `compiling` is told of each module where machine code has to be made, which takes a minute of CPU: before the first
+    too, and before another process is waited for, that makes it.
+    """
+    return _load(MODULES, compiling)
 
 
-def load_tools() -> int:
+def load_tools(compiling: Compiling = lambda done, of: None) -> int:
     """The kernels of the tools as well; returns how many are ready."""
-    for name in TOOLS:
+    return _load((*TOOLS, *MODULES), compiling)
+
+
+def _load(names: tuple[str, ...], compiling: Compiling) -> int:
+    machine_code.when_missing(lambda: compiling(0, len(names)))
+    compiled = import_module(_COMPILED)
+    for number, name in enumerate(names, 1):
         import_module(f"towline.kernels.{name}")
-    return load_all()
+        if not compiled.are_loaded():
+            compiling(number, len(names))
+    compiled.keep()
+    return int(compiled.ready())

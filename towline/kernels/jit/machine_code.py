@@ -10,6 +10,7 @@ before it wherever nobody preferred this: in tests, commands and Spark.
 
 import builtins
 import ctypes
+import fcntl
 import hashlib
 import logging
 import os
@@ -45,11 +46,44 @@ class Code(NamedTuple):
 class _Preference:
     wanted = False
     engine: Any = None  # holds the code
+    lock: int = -1
+    missing: Callable[[], None] = staticmethod(lambda: None)
 
 
 def prefer() -> None:
     """From here on `load` looks for machine code. Before the first kernel is imported."""
     _Preference.wanted = True
+
+
+def is_wanted() -> bool:
+    return _Preference.wanted
+
+
+def when_missing(told: Callable[[], None]) -> None:
+    """`told` is called where machine code is wanted and not there, before anything that takes long."""
+    _Preference.missing = told
+
+
+def await_other(folder: Path) -> None:
+    """Waits for another process that makes machine code here: `load` may find it then. Until `release` nobody else
+    makes any.
+
+    Where nothing can be locked everybody makes their own.
+    """
+    _Preference.missing()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _Preference.lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(_Preference.lock, fcntl.LOCK_EX)
+    except OSError as error:
+        log.info("kernels may be compiled by several processes at once: %s", error)
+
+
+def release() -> None:
+    """Lets the next one in."""
+    if _Preference.lock >= 0:
+        os.close(_Preference.lock)
+        _Preference.lock = -1
 
 
 def load(folder: Path | None) -> dict[str, Entry] | None:

@@ -4,10 +4,12 @@ This module imports little: the zygote, which takes longest to be ready, is star
 """
 
 import argparse
+import contextlib
 import json
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -32,7 +34,8 @@ def run_node(role: str, arguments: Sequence[str]) -> int:
     set_name(f"towline:{role}")
     store = Store(asked.store.resolve())
     loaded = dict.fromkeys((*ROLES[role], *MASTER, *SLAVE))  # its own first; the other role may be its own one day
-    zygote = ZygoteClient(store.root, asked.log_file, [duty.label for duty in loaded])
+    told = asked.ready_fd if asked.tell_progress else None
+    zygote = ZygoteClient(store.root, asked.log_file, [duty.label for duty in loaded], partial(_tell_compiling, told))
     try:
         check_machine()
         check_siblings()
@@ -65,6 +68,7 @@ def _parse(role: str, arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--accept-loss", action="store_true", help="what was confirmed here may be cut off")
     parser.add_argument("--log-file", type=Path, help="where the processes log; standard error without it")
     parser.add_argument("--ready-fd", type=int, help="descriptor to write to when the node serves, or why it does not")
+    parser.add_argument("--tell-progress", action="store_true", help="write there too how far a first start is")
     parser.add_argument("--die-with-parent", type=int, metavar="PID", help="SIGKILL when this parent goes")
     return parser.parse_args(arguments)
 
@@ -74,6 +78,15 @@ def _setting(text: str) -> tuple[str, str]:
     if not mark or not key:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key.strip(), value.strip()
+
+
+def _tell_compiling(descriptor: int | None, done: int, of: int) -> None:
+    """Says how far the compilation is: to the parent process, or on standard error."""
+    if descriptor is None:
+        sys.stderr.write(f"compiling for this processor, once for this installation: {done} of {of}\n")
+        return
+    with contextlib.suppress(OSError):
+        os.write(descriptor, json.dumps({"compiling": done, "of": of}).encode() + b"\n")
 
 
 def _tell(descriptor: int | None, facts: dict[str, Any]) -> None:

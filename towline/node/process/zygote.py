@@ -4,7 +4,7 @@ A supervisor that has lived for hours has threads, and forking from it can deadl
 thread counts of the numeric libraries are 1 and no ZeroMQ context exists here. Children share its pages.
 
 Speaks JSON lines over one socket: {"fork": duty} is answered {"forked": duty, "pid": n}; {"exited": pid, "status": n}
-comes when a child was reaped.
+comes when a child was reaped, {"compiling": n, "of": n} while it makes the machine code that it loads.
 """
 
 import gc
@@ -118,14 +118,18 @@ class Zygote:
             self._say({"exited": pid, "status": os.waitstatus_to_exitcode(status)})
 
     def _say(self, fact: dict[str, object]) -> None:
-        self._control.sendall(json.dumps(fact).encode() + b"\n")
+        say(self._control, fact)
 
 
-def load_first() -> None:
+def say(control: socket.socket, fact: dict[str, object]) -> None:
+    control.sendall(json.dumps(fact).encode() + b"\n")
+
+
+def load_first(control: socket.socket) -> None:
     """What recovery needs. No collection from here on: of 130,000 objects 1,000 would go (decision 0015)."""
     gc.disable()
     import_module(MACHINE_CODE).prefer()
-    import_module(KERNELS).load_all()
+    import_module(KERNELS).load_all(lambda done, of: say(control, {"compiling": done, "of": of}))
     import_module(RECOVER)
 
 
@@ -152,8 +156,8 @@ def main(arguments: list[str]) -> None:
     control, parent, store, log_file, *labels = arguments
     die_with_parent(int(parent))  # before the imports that take long: a supervisor killed meanwhile leaves no orphan
     set_name("towline:zygote")
-    load_first()
     connection = socket.socket(fileno=int(control))
+    load_first(connection)
     zygote = Zygote(connection, Path(store), None if log_file == "-" else Path(log_file))
     load_rest(labels, zygote)
     zygote.serve()

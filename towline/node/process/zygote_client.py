@@ -20,6 +20,7 @@ from towline.errors import StartFailed
 READY_MAX_S: Final = 60.0
 FORK_MAX_S: Final = 60.0
 END_MAX_S: Final = 2.0
+COMPILE_MAX_S: Final = 600.0  # until the zygote says again how far it is
 THREAD_COUNTS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _STEP_MS: Final = 100
 
@@ -34,8 +35,16 @@ class Exit(NamedTuple):
 class ZygoteClient:
     """One zygote at a time, whose children do the duties of a node on `store`. For one thread, and signal handlers."""
 
-    def __init__(self, store: Path, log_file: Path | None, duties: Sequence[str]) -> None:
-        """`duties` are the labels of those whose modules the zygote loads beforehand."""
+    def __init__(
+        self,
+        store: Path,
+        log_file: Path | None,
+        duties: Sequence[str],
+        compiling: Callable[[int, int], None] = lambda done, of: None,
+    ) -> None:
+        """`duties` are the labels of those whose modules the zygote loads beforehand; `compiling` gets how much of what
+        it has to compile it has compiled, the first time on a machine."""
+        self._compiling = compiling
         self._arguments = [str(store), str(log_file or "-"), *duties]
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._process: subprocess.Popen[bytes] | None = None
@@ -121,6 +130,9 @@ class ZygoteClient:
     def _await(self, who: str, wanted: Callable[[dict[str, Any]], bool], seconds: float) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while True:
+            if self._take_compiling():
+                seconds = COMPILE_MAX_S
+                deadline = time.monotonic() + seconds
             for fact in self._received:
                 if wanted(fact):
                     self._received.remove(fact)
@@ -130,6 +142,14 @@ class ZygoteClient:
             if time.monotonic() > deadline:
                 raise StartFailed(who, f"no answer within {seconds:.0f} s")
             self._receive(_STEP_MS)
+
+    def _take_compiling(self) -> bool:
+        """Passes on how far the zygote is with compiling. Whether it has said so."""
+        said = [fact for fact in self._received if "compiling" in fact]
+        self._received = [fact for fact in self._received if "compiling" not in fact]
+        for fact in said:
+            self._compiling(fact["compiling"], fact["of"])
+        return bool(said)
 
     def _receive(self, timeout_ms: int) -> None:
         """Collect what the zygote says within the time."""

@@ -11,19 +11,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final, TypeAlias
 
 from towline.errors import NodeNotRunning, NodeStillRunning, StartFailed, StoreNotWritable
 from towline.node.process.failure import error_of
+from towline.node.process.zygote_client import COMPILE_MAX_S
 from towline.places import Store
 from towline.runtime.locks import store_holder
 from towline.start import home
 
 START_MAX_S: Final = 120.0
 STOP_MAX_S: Final = 30.0
+Compiling: TypeAlias = Callable[[int, int], None]  # gets how much is done, and of how much
 _LOG_TAIL: Final = 400  # characters of the node's log in an error
 
 
@@ -37,13 +39,26 @@ class Launched:
     process: subprocess.Popen[bytes]
     readable: IO[bytes]
 
-    def await_ready(self, timeout_s: float = START_MAX_S) -> None:
-        """Until the node serves. Raises the TowlineError that kept it from starting; its supervisor has gone then."""
+    def await_ready(self, timeout_s: float = START_MAX_S, compiling: Compiling = lambda done, of: None) -> None:
+        """Until the node serves. Raises the TowlineError that kept it from starting; its supervisor has gone then.
+
+        A first start on a machine compiles before the time begins: `compiling` gets how much of it is done.
+        """
         deadline = time.monotonic() + timeout_s
         said = b""
         poll = select.poll()
         poll.register(self.readable, select.POLLIN)
-        while not said.endswith(b"\n"):
+        while True:
+            *lines, said = said.split(b"\n")
+            facts: dict[str, Any] = {}
+            for facts in map(json.loads, lines):
+                if "compiling" in facts:
+                    compiling(facts["compiling"], facts["of"])
+                    deadline = time.monotonic() + COMPILE_MAX_S
+                    if facts["compiling"] == facts["of"]:
+                        deadline = time.monotonic() + timeout_s
+            if facts and "compiling" not in facts:
+                break
             if not poll.poll(1000 * max(0.0, deadline - time.monotonic())):
                 self.end()
                 raise StartFailed(f"the {self.role}", f"it was not ready within {timeout_s:.0f} s")
@@ -55,7 +70,6 @@ class Launched:
                 )
             said += data
         self.readable.close()
-        facts = json.loads(said)
         if "error" in facts:
             self.process.wait()
             raise error_of(facts, f"the {self.role}")
@@ -86,7 +100,13 @@ class Launched:
 
 
 def start_node(
-    role: str, store: Path, flags: Sequence[str] = (), *, tied: bool, timeout_s: float = START_MAX_S
+    role: str,
+    store: Path,
+    flags: Sequence[str] = (),
+    *,
+    tied: bool,
+    timeout_s: float = START_MAX_S,
+    compiling: Compiling = lambda done, of: None,
 ) -> Launched:
     """Start a node and wait until it serves.
 
@@ -94,7 +114,7 @@ def start_node(
     """
     launched = spawn_node(role, store, flags, tied=tied)
     try:
-        launched.await_ready(timeout_s)
+        launched.await_ready(timeout_s, compiling)
     except BaseException:
         launched.end()
         raise
@@ -116,7 +136,7 @@ def spawn_node(
     root = store.resolve()
     log = _open_log(Store(root))
     readable, ready = os.pipe()
-    command = [sys.executable, "-m", role, "--store", str(root), "--ready-fd", str(ready), *flags]
+    command = [sys.executable, "-m", role, "--store", str(root), "--ready-fd", str(ready), "--tell-progress", *flags]
     command += ["--log-file", str(Store(root).node_log)]
     command += ["--die-with-parent", str(os.getpid())] if tied else []
     try:
