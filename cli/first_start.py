@@ -29,7 +29,7 @@ def shown_compiling() -> Iterator[Compiling]:
             if console.is_terminal:
                 bar.start()
             else:
-                console.print(f"{TEXT}; this takes a minute or two", markup=False)
+                console.print(f"{TEXT}; this takes a minute or two", markup=False, soft_wrap=True)
         bar.update(task, completed=done, total=of)
 
     try:

@@ -4,8 +4,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +17,7 @@ from towline.client.errors import (
     REMEDIES,
     ClientClosed,
     IllegalDelay,
+    IllegalOutcome,
     IllegalTransaction,
     PutRefused,
     TransactionRefused,
@@ -91,10 +93,16 @@ def test_a_half_is_stored_then_the_work_is_done_then_the_end_is_told(ending: End
     def execute(message: Message) -> State:
         assert len(ending.stored(HALVES)) == 1
         assert ending.ends == []
+        executed.append(message)
         return State.COMMIT
 
+    executed: list[Message] = []
+    sent = Message("t", b"x", queue_id=3, tags="a", properties={"own": "1"})
     with producer_of(ending) as producer:
-        result = producer.send(Message("t", b"x", queue_id=3, tags="a", properties={"own": "1"}), execute)
+        result = producer.send(sent, execute)
+    key = result.transaction.unique_key
+    assert executed == [replace(sent, properties={"own": "1", UNIQ_KEY: key})]
+    assert (executed[0].unique_key, sent.unique_key) == (key, None)
     (half,) = ending.stored(HALVES)
     found = decode_properties(half.properties)
     expected = {"REAL_TOPIC": "t", "REAL_QID": "3", "TRAN_MSG": "true", "PGROUP": "g", "TAGS": "a", "own": "1"}
@@ -146,6 +154,16 @@ def test_work_that_fails_leaves_the_transaction_to_a_check(ending: Ending) -> No
         producer.send(Message("t", b"x"), execute)
     assert ending.ends == []
     assert len(ending.stored(HALVES)) == 1
+
+
+@pytest.mark.parametrize("given", [True, False, None, "commit", PutStatus.PUT_OK])
+def test_what_is_no_state_commits_nothing(ending: Ending, given: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with producer_of(ending, lambda _: given) as producer:
+        with pytest.raises(IllegalOutcome, match=r"execute of a transaction gave .*; return State\.COMMIT"):
+            producer.send(Message("t", b"x"), lambda _: given)
+        producer.answer_check(Transaction(0, "k", "g"), cast(ReceivedMessage, None))
+    assert ending.ends == []
+    assert "check of a transaction gave" in caplog.text
 
 
 def test_a_half_that_is_not_promised_is_rolled_back_without_any_work(ending: Ending) -> None:

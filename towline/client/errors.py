@@ -239,6 +239,13 @@ class TransactionRefused(TowlineError, remedy=Remedy.FIX_CALL):
         return REMEDIES.get(self.name, "the transaction is open still: end it again when what is named is put right")
 
 
+class IllegalOutcome(TowlineError, remedy=Remedy.FIX_CALL):
+    whose: str
+    given: str
+    template = "{whose} of a transaction gave {given}, which is no State"
+    advice = "return State.COMMIT, State.ROLLBACK or State.UNKNOWN (towline.client.transaction)"
+
+
 class IllegalTransaction(TowlineError, remedy=Remedy.FIX_CALL):
     text: str
     template = "{text!r} is no transaction"

@@ -44,6 +44,11 @@ class Message:
     deliver_at: int | None = field(default=None, kw_only=True)
     broker_name: str | None = field(default=None, kw_only=True)
 
+    @property
+    def unique_key(self) -> str | None:
+        """The UNIQ_KEY among its properties, which a message has in the `execute` of its transaction."""
+        return None if self.properties is None else self.properties.get(UNIQ_KEY)
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Self
@@ -27,10 +27,19 @@ from towline.client.send.io_thread import IoThread, SendRules
 from towline.errors import LinkRefused, NoAnswer
 from towline.format.files.topics import check_topic
 from towline.format.record.forms import half
+from towline.format.record.properties import UNIQ_KEY
 from towline.format.wire.status import PutStatus
 from towline.link.unclosed import call_in_child, on_drop, renew
 
-from .errors import AskRefused, ClientClosed, IllegalDelay, IllegalTransaction, NoNeighbour, TransactionRefused
+from .errors import (
+    AskRefused,
+    ClientClosed,
+    IllegalDelay,
+    IllegalOutcome,
+    IllegalTransaction,
+    NoNeighbour,
+    TransactionRefused,
+)
 from .message import Message, ReceivedMessage
 from .producer import Producer
 
@@ -129,14 +138,18 @@ class TransactionProducer:
     # --- transactions
 
     def send(self, message: Message, execute: Execute) -> TransactionResult:
-        """Stores the half, calls `execute`, and ends the transaction as it returns.
+        """Stores the half, calls `execute` with the message and its unique key, and ends the transaction as it returns.
 
-        Raises what `begin` and `execute` raise; then the transaction is left to a check, if it began.
+        Raises what `begin` and `execute` raise, and IllegalOutcome where `execute` returns no State; then the
+        transaction is left to a check, if it began.
 
         A node that does not get the end is not an error: the transaction is left to a check.
         """
         transaction, stored = self.begin(message)
-        state = execute(message) if stored.acknowledged else State.ROLLBACK
+        state = State.ROLLBACK
+        if stored.acknowledged:
+            known = {**(message.properties or {}), UNIQ_KEY: stored.unique_key}
+            state = _outcome("execute", execute(replace(message, properties=known)))
         ended = None
         if state is not State.UNKNOWN:
             try:
@@ -213,7 +226,7 @@ class TransactionProducer:
     def answer_check(self, transaction: Transaction, message: ReceivedMessage) -> None:
         assert self._check is not None
         try:
-            state = self._check(message)
+            state = _outcome("check", self._check(message))
         except Exception:
             log.exception("the check of transaction %s failed", transaction)
             return
@@ -242,6 +255,13 @@ class TransactionProducer:
                 io_thread.begin(Accumulator(BatchLimits(0, 1, 1, 1, 1), io_thread.wake, io_thread.push))
                 self._io_threads.append(io_thread)  # last: others read it without the lock
             return self._io_threads[0]
+
+
+def _outcome(whose: str, given: object) -> State:
+    """Raises IllegalOutcome: what is true in other senses commits nothing."""
+    if not isinstance(given, State):
+        raise IllegalOutcome(whose, repr(given))
+    return given
 
 
 def _stop(closing: threading.Event, io_threads: list[IoThread]) -> None:
