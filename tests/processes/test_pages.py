@@ -1,0 +1,129 @@
+"""The blocks of Python in README and the pages about clients: each runs against a node, as it stands there."""
+
+import io
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.processes.nodes import TestNode, ending, free_port
+from tests.processes.waiting import await_
+from tests.repo.trees import ROOT
+from towline.client.group.consumer import GroupConsumer
+from towline.client.message import Message
+from towline.client.producer import Producer
+
+PUT = ("tcp://node0:10911,tcp://node1:10911", "tcp://node0:10911", "tcp://127.0.0.1:10911")
+SERVE = ("tcp://node:10921", "tcp://node0:10921", "tcp://127.0.0.1:10921")
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WAIT_S = 60.0
+
+
+class Page:
+    """A page whose blocks know the same names, and another node than the page's."""
+
+    def __init__(self, path: Path, put: str, serve: str) -> None:
+        self._path = path
+        text = path.read_text(encoding="utf-8")
+        self._blocks = [(text.count("\n", 0, each.start()) + 1, each[1]) for each in BLOCK.finditer(text)]
+        self._instead = dict.fromkeys(PUT, put) | dict.fromkeys(SERVE, serve)
+        self.names: dict[str, Any] = {"__name__": "__docs__"}
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def run(self, number: int) -> str:
+        """What a block prints."""
+        line, code = self._blocks[number]
+        for said, meant in self._instead.items():
+            code = code.replace(f'"{said}"', f'"{meant}"')
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile("\n" * line + code, str(self._path), "exec"), self.names)
+        return printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
+    ports = {name: free_port() for name in ("listen_port", "serve_port", "schedule_port")}
+    made = TestNode("master", tmp_path_factory.mktemp("pages") / "store", timer_max_delay_sec=7_200, **ports)
+    with ending(made):
+        made.start()
+        yield made
+        assert made.stop()
+
+
+@pytest.fixture
+def page(node: TestNode) -> Callable[[str], Page]:
+    put, serve = (
+        next(each for each in node.facts["endpoints"][name] if each.startswith("tcp")) for name in ("put", "serve")
+    )
+    return lambda name: Page(ROOT / name, put, serve)
+
+
+def test_readme_sends_reads_and_shares(page: Callable[[str], Page]) -> None:
+    readme = page("README.md")
+    assert readme.run(0).split()[2] == "b'hello'"
+    assert readme.run(1) == "b'hello'\n"
+    assert len(readme) == 3  # the last is Spark's: tests/spark
+
+
+def test_the_page_of_delays_sends_later_and_takes_back(page: Callable[[str], Page]) -> None:
+    delays = page("docs/delays.md")
+    delays.run(0)
+    assert delays.names["sent"].acknowledged
+    assert len(delays) == 1
+
+
+def test_the_page_of_groups_handles_messages_and_passes_over_damage(
+    node: TestNode, page: Callable[[str], Page]
+) -> None:
+    with Producer(node.endpoint) as producer:
+        assert producer.send(Message("orders", b"payment", tags="paid")).acknowledged
+
+    class Handled(Exception):
+        pass
+
+    def handle(message: Any) -> None:
+        found.append(message.body)
+        if message.body == b"payment":
+            raise Handled
+
+    found: list[bytes] = []
+    groups = page("docs/groups.md")
+    groups.names["handle"] = handle
+    with pytest.raises(Handled):
+        groups.run(0)
+    with GroupConsumer(node.facts["endpoints"]["serve"][0], "of-the-page", "orders", start="first") as consumer:
+        groups.names |= {"consumer": consumer, "log": logging.getLogger("page")}
+        await_(lambda: groups.run(1) or groups.names["messages"], WAIT_S, "a message")
+    assert len(groups) == 2
+
+
+def test_the_page_of_transactions_commits_and_replies(node: TestNode, page: Callable[[str], Page]) -> None:
+    booked: dict[str, bytes] = {}
+
+    class Database:
+        def book(self, body: bytes, key: str) -> bool:
+            booked[key] = body
+            return True
+
+        def has(self, key: str) -> bool:
+            return key in booked
+
+        def will_never_have(self, key: str) -> bool:
+            return False
+
+    transactions = page("docs/transactions.md")
+    transactions.names["database"] = Database()
+    transactions.run(0)
+    result = transactions.names["result"]
+    assert result.ended is not None
+    assert booked == {result.transaction.unique_key: b"..."}
+    transactions.run(1)
+    assert transactions.names["answer"].body == b"0.93"
+    assert len(transactions) == 2
