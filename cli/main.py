@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -37,6 +38,23 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        version.version()
+        raise typer.Exit
+
+
+@app.callback()
+def towline(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
 app.command("demo")(demo.demo)
 app.add_typer(nodes.master, name="master")
 app.add_typer(nodes.slave, name="slave")
@@ -68,6 +86,9 @@ def run(arguments: Sequence[str]) -> int:
         status = app(list(arguments), prog_name="towline", standalone_mode=False)
     except typer.TyperException as error:
         where = getattr(error, "ctx", None)
+        if where and error.format_message() == where.get_help():  # nothing was asked for
+            sys.stdout.write(where.get_help() + "\n")
+            return 0
         asked = f"{where.command_path} --help" if where else "towline --help"
         said = " ".join(error.format_message().split()).rstrip(".")  # typer lists choices in lines of their own
         show_error(type(error).__name__, said, f"see `{asked}`", as_json)

@@ -247,3 +247,17 @@ def test_json_goes_to_standard_output_in_one_line(towline):
 )
 def test_an_expression_is_shown_where_it_goes_wrong(expression, position, shown):
     assert pointed(expression, position) == shown
+
+
+@pytest.mark.parametrize("group", [[], ["master"], ["topic"]])
+def test_who_asks_for_nothing_is_shown_what_there_is(group, towline):
+    done = towline(*group)
+    assert (done.status, done.err) == (0, "")
+    assert done.out == towline(*group, "--help").out
+    assert done.out.startswith(" ".join(["Usage: towline", *group, "[OPTIONS]"]))
+
+
+def test_the_version_is_an_option_too(towline):
+    done = towline("--version")
+    assert (done.status, done.out) == (0, towline("version").out)
+    assert done.out.startswith("towline ")
