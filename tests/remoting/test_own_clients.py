@@ -52,7 +52,7 @@ MEMORY_MAX: Final = 300 * MIB
 
 
 def address(node: RemotingNode) -> str:
-    return f"tcp://127.0.0.1:{node.port}"
+    return node.address
 
 
 def bodies(consumer: Consumer, count: int) -> list[bytes]:

@@ -399,7 +399,7 @@ def _chunks(bodies: Bodies, bytes_max: int, overhead: int) -> Iterator[Bodies]:
 def _own_address(text: str) -> bytes:
     """The IPv4 address by which this machine reaches the node; loopback when it has none."""
     endpoint = parse(text) if text else None
-    if endpoint is not None and endpoint.scheme == "tcp":
+    if endpoint is not None and endpoint.host:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
                 probe.connect((endpoint.host, endpoint.port or 1))

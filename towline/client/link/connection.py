@@ -19,7 +19,7 @@ from towline.link.tcp_link import SpeaksZeroMQ
 from towline.link.unclosed import call_in_child
 from towline.link.wire import Link
 
-from .endpoints import Endpoints, Fit, anybody, masters, named_masters, several
+from .endpoints import Endpoints, Fit, anybody, is_tls, masters, named_masters, several
 from .keys import now_ms
 from .wires import ZEROMQ, link_to
 
@@ -298,9 +298,10 @@ class Connection:
         return link
 
     def learn(self, endpoints: tuple[str, ...]) -> None:
-        """Adds endpoints at which the node may be."""
+        """Adds endpoints at which the node may be. Who was given TLS is not led away from it."""
+        secret = any(map(is_tls, self._given))
         for endpoint in endpoints:
-            if endpoint not in self._given and len(self._learned) < LEARNED_MAX:
+            if (is_tls(endpoint) or not secret) and endpoint not in self._given and len(self._learned) < LEARNED_MAX:
                 self._learned[endpoint] = None
 
     def _postpone(self, endpoint: str, trouble: str, seconds: float = AGAIN_S) -> None:
