@@ -19,9 +19,9 @@ from towline.link.tcp_link import SpeaksZeroMQ
 from towline.link.unclosed import call_in_child
 from towline.link.wire import Link
 
-from .endpoints import Endpoints, Fit, anybody, is_tls, masters, named_masters, several
+from .endpoints import Endpoints, Fit, anybody, is_tls, masters, named_masters, ports_like, several
 from .keys import now_ms
-from .wires import ZEROMQ, link_to
+from .wires import ZEROMQ, is_remoting, link_to
 
 CLOSER_MS: Final = 1000  # the client waits this much longer than the node takes to answer at worst
 NEXT_S: Final = 0.02  # a node that says nothing for so long is not waited for alone
@@ -296,6 +296,11 @@ class Connection:
         self.set_clock(int(welcome.get("now", now_ms())) + int(took_ms) // 2)
         self._poller.add(link)
         return link
+
+    def led_to(self, facts: Mapping[str, Any]) -> tuple[str, ...]:
+        """Endpoints of the master that the node names in its answer, of the kind by which we came."""
+        by_port = ports_like(self._last, facts) if self._last and is_remoting(self._last) else ()
+        return by_port or named_masters(facts, "serve")
 
     def learn(self, endpoints: tuple[str, ...]) -> None:
         """Adds endpoints at which the node may be. Who was given TLS is not led away from it."""

@@ -61,6 +61,13 @@ def named_masters(facts: Mapping[str, Any], service: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def ports_like(endpoint: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """The master's remoting ports that a node names, as who came by another one connects to them."""
+    came = parse(endpoint)
+    found = map(parse, named_masters(facts, "remoting"))
+    return tuple(str(replace(each, scheme=came.scheme, options=came.options)) for each in found)
+
+
 def neighbour(endpoint: str, service: str, welcome: Mapping[str, Any]) -> str:
     """The endpoint of `service` of the node whose put is at `endpoint`: the socket beside it, or a port of its welcome.
 

@@ -20,6 +20,11 @@ def link_to(context: Context, endpoint: str, facts: Mapping[str, Any], key: Key 
     ZeroMQ's. Raises InvalidEndpoint."""
     if endpoint.startswith(PREFIX):
         return BrokerLink(endpoint, facts)
-    if endpoint in ZEROMQ or parse(endpoint).scheme not in ("tcp", TLS):
-        return dealer.Link(context, endpoint, facts, key=key)
-    return TcpLink(endpoint, facts, key=key)
+    if is_remoting(endpoint):
+        return TcpLink(endpoint, facts, key=key)
+    return dealer.Link(context, endpoint, facts, key=key)
+
+
+def is_remoting(endpoint: str) -> bool:
+    """Whether it is taken for a remoting port."""
+    return endpoint not in ZEROMQ and parse(endpoint).scheme in ("tcp", TLS)
