@@ -30,6 +30,7 @@ from .test_own_clients import (
     test_delays_and_their_cancellation,  # noqa: F401
     test_members_share_a_group_also_with_those_of_the_other_port,  # noqa: F401
     test_transactions_end_and_are_checked,  # noqa: F401
+    test_what_a_member_sends_back_comes_again_by_the_same_port,  # noqa: F401
     test_what_is_sent_in_each_way_is_read_once,  # noqa: F401
 )
 
