@@ -14,7 +14,8 @@ Endpoint = Annotated[
     typer.Option(
         "--endpoint",
         help="Address of the process that answers (listen_port for puts, serve_port for reads, schedule_port for "
-        "transactions), as tcp://HOST:PORT or ipc:///PATH; those of several nodes with commas; for put, get and "
+        "transactions; remoting_port for all), as tcp://HOST:PORT or ipc:///PATH, or tls://HOST:PORT?ca=FILE of a "
+        "remoting_port; those of several nodes with commas; for put, get and "
         "group also cluster:PATH of a cluster file.",
     ),
 ]

@@ -25,7 +25,7 @@ from towline.format.remoting.command import ONE_WAY, Command, encode, frame_size
 from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
 
-from .tls import Security, Tls
+from .tls import BeginsWrong, Security, Tls
 
 READ_MAX: Final = 256 * KIB  # of one connection before it is another's turn
 PARTS_MAX: Final = 64  # of one sendmsg
@@ -85,7 +85,8 @@ class Connection:
             raise ConnectionResetError("the client has closed")
         self.heard = time.monotonic()
         if self._security is not None:
-            self._tls, self._security = self._security.begin(data[0]), None
+            self._tls = self._begin(self._security, data)
+            self._security = None
         if self._tls is None:
             self._in += data
             return
@@ -93,6 +94,13 @@ class Connection:
             self._in += self._tls.decrypt(data)
         finally:
             self._queue(self._tls.outgoing())  # of the handshake; an alert too, before the connection is closed
+
+    def _begin(self, security: Security, data: bytes) -> Tls | None:
+        try:
+            return security.begin(data)
+        except BeginsWrong as wrong:
+            self._queue(wrong.answer)
+            raise
 
     def whole(self) -> bytes:
         """What has come and was not taken, if it begins with a whole frame: a large one comes in many parts. Raises

@@ -1,7 +1,8 @@
 """The duty cycle of remoting on a slave: what a name server is asked, with the master's address in the answers.
 
 Clients are given the addresses of all nodes as name servers. So whichever of them is left after a failover says where
-the master is now. With `slave_read_enable` consumers read here too. Everything else is refused: it is the master's.
+the master is now. With `slave_read_enable` consumers read here too; our own clients always do, as they do at serve's
+own port. Everything else is refused: it is the master's.
 """
 
 import gc
@@ -14,10 +15,12 @@ from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseC
 from towline.format.remoting.command import Command
 from towline.format.remoting.routes import Broker
 from towline.limits import LOOK_MS
+from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.log.state.topics_file import TopicsFile
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_ring_of
+from towline.node.process.endpoints import endpoints_of, refusal_endpoints
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Duty
@@ -30,6 +33,7 @@ from .replica import Replica
 from .requests import Handler, Requests, alone
 from .tls import Security
 from .topics import TopicRoutes
+from .tunnels import PUT, SERVE, SOCKETS_MAX, Tunnels
 
 SEARCH_MS: Final = 5  # between looks while the master is searched
 WAITING_MAX: Final = 4_096
@@ -66,33 +70,59 @@ class NameServerAgent:
         self._replica = Replica(node, self._poller, self._search, self._topics) if settings.slave_read_enable else None
         if self._replica is not None:
             handlers |= self._replica.handlers()
+        self._tunnels = self._make_tunnels()
+        handlers[RequestCode.TOWLINE] = self._tunnels.handle
         self._requests = Requests(self._connections, node.line, Access(key_ring_of(node)), handlers, self._refuse)
         gc.freeze()
 
+    def _make_tunnels(self) -> Tunnels:
+        node, settings = self._node, self._node.settings
+        self._context = new_context(SOCKETS_MAX)
+        endpoints = {
+            PUT: refusal_endpoints(settings, node.runtime)[0],
+            SERVE: endpoints_of(settings, node.runtime, "slave")[SERVE][0],
+        }
+        keys, clock = key_ring_of(node), node.clock.now_ms
+        return Tunnels(
+            self._context,
+            self._poller,
+            endpoints,
+            None,
+            self._connections,
+            keys,
+            settings.remoting_port,
+            clock,
+            node.log,
+        )
+
     def do_work(self) -> int:
+        now_ms = self._node.clock.monotonic_ms()
         done = self._connections.cycle()
         if self._replica is not None:
-            done += self._replica.cycle(self._node.clock.monotonic_ms())
+            done += self._replica.cycle(now_ms)
+        done += self._tunnels.cycle(now_ms)
         if self._waiting and self._search.is_over:
             waiting, self._waiting = self._waiting, []
             done += len(waiting)
             for tell, request, answer in waiting:
                 self._requests.attempt(partial(tell, request, answer), answer)
         self._connections.flush()
+        done += self._tunnels.go_on()
         now = time.monotonic()
         if now >= self._silent_at:
             self._silent_at = now + 1
             self._connections.drop_silent(now)
         while self._connections.dropped:
             connection, _ = self._connections.dropped.popleft()
+            self._tunnels.ended(connection)
             if self._replica is not None:
                 self._replica.ended(connection)
         return done
 
     def sleep_ms(self) -> int:
-        if self._replica is not None and self._replica.is_due:
-            return COMMIT_MS
-        return SEARCH_MS if self._waiting else LOOK_MS
+        if self._waiting or self._tunnels.are_greeting:
+            return SEARCH_MS
+        return COMMIT_MS if self._replica is not None and self._replica.is_due else LOOK_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())
@@ -105,6 +135,9 @@ class NameServerAgent:
             self._search.close()
             if self._replica is not None:
                 self._replica.close()
+        if hasattr(self, "_tunnels"):
+            self._tunnels.close()
+            close_context(self._context)
         if hasattr(self, "_connections"):
             self._connections.close()
 

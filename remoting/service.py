@@ -74,7 +74,7 @@ class RemotingAgent:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._line = node.line
-        self._silent_at = self._topics_at = self._links_at = self._tunnels_at = 0
+        self._silent_at = self._topics_at = self._links_at = 0
         self._listens = True
         self._known_changes = 0
 
@@ -300,14 +300,7 @@ class RemotingAgent:
         for link, cycle in zip(self._links, self._link_cycles, strict=True):
             if due or (link is not None and self._poller.ready(link)):
                 done += cycle(now_ms)
-        return done + self._cycle_tunnels(now_ms)
-
-    def _cycle_tunnels(self, now_ms: int) -> int:
-        """Likewise, the less often the more there are."""
-        due = now_ms >= self._tunnels_at
-        if due:
-            self._tunnels_at = now_ms + LINKS_EVERY_MS * (1 + len(self._tunnels) // 8)
-        return self._tunnels.cycle(everywhere=due)
+        return done + self._tunnels.cycle(now_ms)
 
     def sleep_ms(self) -> int:
         """What a request needs to know of the topics is looked up before it: only members, pops and links are due by

@@ -5,11 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from towline.errors import Remedy, TowlineError
+from towline.errors import LinkRefused, MalformedFrame, Remedy, TowlineError
+from towline.format.remoting.codes import RequestCode
+from towline.format.remoting.command import decode, frame_size
+from towline.format.remoting.wire_message import encode_message
+from towline.link.handshake import encode_refusal
+from towline.link.tls import TLS_REFUSED
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import TlsMode
 
 HANDSHAKE: Final = 0x16  # first byte of a TLS connection; a frame begins with 0 or 1
+NO_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x28"  # an alert of TLS 1.2: fatal, handshake_failure
 _PLAIN_MAX: Final = 64 * 1024  # bytes that are read out of a connection at once
 
 
@@ -21,6 +27,14 @@ class BadCertificate(TowlineError, remedy=Remedy.FIX_SETTINGS):
     why: str
     template = "the certificate {certificate} with the key {key} is of no use: {why}"
     advice = "set tls_server_cert_path and tls_server_key_path to PEM files that belong together"
+
+
+class BeginsWrong(ConnectionAbortedError):
+    """A client that does not begin as it has to. `answer` tells it before its connection ends."""
+
+    def __init__(self, why: str, answer: bytes) -> None:
+        super().__init__(why)
+        self.answer = answer
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
@@ -50,14 +64,14 @@ class Security:
             raise BadCertificate(str(certificate), str(key), str(error)) from None
         return cls(context, mode is TlsMode.ENFORCING)
 
-    def begin(self, first: int) -> "Tls | None":
-        """By the first byte that a client sends. Raises ConnectionError."""
-        if first == HANDSHAKE:
+    def begin(self, said: bytes) -> "Tls | None":
+        """By what a client sends first. Raises BeginsWrong."""
+        if said[0] == HANDSHAKE:
             if self.context is None:
-                raise ConnectionAbortedError("it begins with TLS, for which no certificate is set")
+                raise BeginsWrong("it begins with TLS, for which no certificate is set", NO_TLS)
             return Tls(self.context)
         if self.enforced:
-            raise ConnectionAbortedError("it begins without TLS, which is enforced")
+            raise BeginsWrong("it begins without TLS, which is enforced", _only_tls(said))
         return None
 
 
@@ -90,3 +104,15 @@ class Tls:
     def outgoing(self) -> bytes:
         """What is to be sent: of handshakes too."""
         return self._goes.read()
+
+
+def _only_tls(said: bytes) -> bytes:
+    """For clients of ours, who learn by it what to write; others are told nothing."""
+    try:
+        size = frame_size(said)
+        if not 0 < size <= len(said) or decode(said[:size]).code != RequestCode.TOWLINE:
+            return b""
+    except MalformedFrame:
+        return b""
+    refused = LinkRefused(TLS_REFUSED, "this port takes TLS only: write tls://HOST:PORT")
+    return b"".join(encode_message(encode_refusal(refused), from_node=True))

@@ -41,6 +41,7 @@ from towline.link.keys import AuthorizedKeys, RoleRefused, check_ask
 from towline.link.log_files import LogFiles
 from towline.link.poller import Poller
 from towline.link.signature import verify
+from towline.node.peers.peer_server import NOT_MASTER
 
 from .connections import Answer, Connection, Connections
 from .put_client import PutClient
@@ -53,6 +54,8 @@ _FLAGS_AT: Final = PULL.offset["flags"]
 _MOST_AT: Final = PULL.offset["max_bytes"]
 _ANSWER_FLAGS_AT: Final = PULL_ANSWER.offset["flags"]
 WAITING_MAX: Final = 64  # messages of a client for a link that is being greeted
+LOOK_EVERY_MS: Final = 2  # at all links, and so much later for each LOOK_EVERY clients
+LOOK_EVERY: Final = 8
 UNREAD_MAX: Final = MIB  # bytes of answers that a client has not read, before no more are taken for it
 HEAD_MAX: Final = PUT_HEAD.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # of a put
 PUT: Final = "put"
@@ -103,18 +106,21 @@ class Tunnels:
         context: Context,
         poller: Poller,
         endpoints: Mapping[str, str],
-        put: PutClient,
+        put: PutClient | None,
         connections: Connections,
         keys: AuthorizedKeys | None,
         port: int,
         now_ms: Callable[[], int],
         log: logging.Logger,
     ) -> None:
-        """`endpoints` are the local sockets, by process; `port` is where the node's other processes are found too;
+        """`endpoints` are the local sockets, by process. A slave has no schedule, no way for records (`put`), and at
+        put's socket somebody who says where the master is. `port` is where the node's other processes are found too;
         `now_ms` of the wall clock."""
         self._context, self._poller, self._endpoints, self._put = context, poller, endpoints, put
         self._connections, self._keys, self._port, self._now_ms, self._log = connections, keys, port, now_ms, log
+        self._services = tuple(endpoints) if put is not None else (SERVE,)  # that clients find at the port
         self._tunnels: dict[Connection, Tunnel] = {}
+        self._look_at = 0
         self._unread: set[Connection] = set()  # of clients that have to read before they get more
 
     def __len__(self) -> int:
@@ -141,8 +147,12 @@ class Tunnels:
             self._refuse(connection, LinkRefused(MALFORMED, error.describe()))
             self._end(connection, error.describe())
 
-    def cycle(self, *, everywhere: bool) -> int:
-        """Goes on with greetings, takes answers that the poller has seen, or all; returns how much of both."""
+    def cycle(self, now_ms: int) -> int:
+        """Goes on with greetings, takes answers that the poller has seen, or now and then all; returns how much of
+        both."""
+        everywhere = now_ms >= self._look_at
+        if everywhere:
+            self._look_at = now_ms + LOOK_EVERY_MS * (1 + len(self._tunnels) // LOOK_EVERY)
         return sum(self._cycle(tunnel, everywhere) for tunnel in tuple(self._tunnels.values()))
 
     def go_on(self) -> int:
@@ -186,7 +196,7 @@ class Tunnels:
             return
         self.ended(connection)
         connection.keep_alive()
-        connection.puts = role != "consumer"
+        connection.puts = role != "consumer" and self._put is not None
         self._tunnels[connection] = tunnel = Tunnel(connection, greeting.version, greeting.facts, key, main)
         self._way(tunnel, main)
 
@@ -203,8 +213,8 @@ class Tunnels:
                 raise MalformedFrame(f"a message of kind {kind} in {len(parts)} parts is no request")
 
     def _take_put(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
-        if not tunnel.connection.puts:
-            raise MalformedFrame("records come from producers, and this is a consumer")
+        if self._put is None or not tunnel.connection.puts:
+            raise MalformedFrame("records come from producers that are welcome, and this is none")
         if len(parts[0]) > HEAD_MAX or len(parts[1]) > REQUEST_SIZE_MAX:
             raise MalformedFrame(f"a put of {len(parts[1])} bytes with a head of {len(parts[0])}: more than put takes")
         number, epoch, deadline, groups = decode_put(parts[0], REQUEST_GROUPS_MAX)
@@ -225,11 +235,17 @@ class Tunnels:
         try:
             check_ask(op, tunnel.key, tunnel.facts.get("role"))
         except RoleRefused as refused:
-            facts = {"error": type(refused).__name__, "sentence": str(refused)}
-            head = ANSWER.pack(Kind.ANSWER, 1, expect(ASK, parts[0])[1], 0)
-            self._say(tunnel.connection, [head, json_part(facts)])
+            self._answer_no(tunnel, parts, type(refused).__name__, str(refused))
             return
-        self._send(tunnel, _process_for(op, tunnel.main), parts)
+        process = _process_for(op, tunnel.main)
+        if process in self._endpoints:
+            self._send(tunnel, process, parts)
+        else:
+            self._answer_no(tunnel, parts, NOT_MASTER, f"this node is a slave, and {op} is for the master")
+
+    def _answer_no(self, tunnel: Tunnel, question: list[Buffer], error: str, sentence: str) -> None:
+        head = ANSWER.pack(Kind.ANSWER, 1, expect(ASK, question[0])[1], 0)
+        self._say(tunnel.connection, [head, json_part({"error": error, "sentence": sentence})])
 
     def _noted(self, tunnel: Tunnel, parts: list[Buffer]) -> list[Buffer]:
         """The pull as serve gets it: a STRETCH may answer it, since records in memory are read here and so cross one
@@ -290,7 +306,7 @@ class Tunnels:
         if process == SERVE:
             tunnel.files = LogFiles.of(self._endpoints[SERVE], welcome)
         if process == tunnel.main:
-            here = {"serve_port": self._port, "schedule_port": self._port}
+            here = dict.fromkeys((f"{service}_port" for service in self._services), self._port)
             self._say(tunnel.connection, encode_welcome(tunnel.version, welcome | here))
         while way.waiting:
             self._send(tunnel, process, way.waiting.popleft())

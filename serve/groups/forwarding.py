@@ -28,7 +28,7 @@ WAITING_MAX: Final = 4_096
 GREET_MS: Final = 500
 ANSWER_MS: Final = 3_000
 STEP_MS: Final = 100
-_TOLD: Final = ("put", "serve")  # services of the master that a client of groups is told of
+_TOLD: Final = ("put", "serve", "remoting")  # services of the master that a client of groups is told of
 
 Facts = Mapping[str, Any]
 Done = tuple[ReplyAddress, Facts | TowlineError]

@@ -13,8 +13,14 @@ from towline.link.endpoints import IPC_PATH_SIZE_MAX, Endpoint, ipc_endpoint, pa
         ("broker-a.example:10911", Endpoint("tcp", host="broker-a.example", port=10911)),
         ("tcp://[::1]:1", Endpoint("tcp", host="::1", port=1)),
         (" ipc:///run/towline/put.sock ", Endpoint("ipc", path="/run/towline/put.sock")),
+        ("tls://[::1]:1", Endpoint("tls", host="::1", port=1)),
+        ("tls://a:1?ca=/b/c", Endpoint("tls", host="a", port=1, options=(("ca", "/b/c"),))),
+        (
+            "tls://a:1?key=/k%2C%26&cert=/c",
+            Endpoint("tls", host="a", port=1, options=(("cert", "/c"), ("key", "/k,&"))),
+        ),
     ],
-    ids=["tcp", "no scheme", "ipv6", "ipc"],
+    ids=["tcp", "no scheme", "ipv6", "ipc", "tls", "tls with a file", "tls with files"],
 )
 def test_an_endpoint_is_read_and_written(text: str, expected: Endpoint) -> None:
     assert parse(text) == expected
@@ -32,9 +38,29 @@ def test_an_endpoint_is_read_and_written(text: str, expected: Endpoint) -> None:
         ("tcp://::1:10911", "brackets"),
         ("tcp://a b:1", "'a b'"),
         ("ipc://put.sock", "begin with /"),
+        ("tls://a:1?", "behind the \\?"),
+        ("tls://a:1?ca", "behind the \\?"),
+        ("tls://a:1?colour=red", "ca, cert, key are known"),
+        ("tls://a:1?key=/k", "a key without a cert"),
+        ("tls://a", "no port"),
         ("ipc:///" + "a" * IPC_PATH_SIZE_MAX, "at most"),
     ],
-    ids=["scheme", "no port", "no host", "port too large", "port no number", "bare ipv6", "space", "relative", "long"],
+    ids=[
+        "scheme",
+        "no port",
+        "no host",
+        "port too large",
+        "port no number",
+        "bare ipv6",
+        "space",
+        "relative",
+        "tls ?",
+        "tls no file",
+        "tls option",
+        "tls key",
+        "tls no port",
+        "long",
+    ],
 )
 def test_a_wrong_endpoint_is_refused_naming_the_part_that_is_wrong(text: str, problem: str) -> None:
     with pytest.raises(InvalidEndpoint, match=problem):

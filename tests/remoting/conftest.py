@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -16,10 +17,22 @@ class RemotingNode(TestNode):
     port: int
     names: int
 
+    @property
+    def address(self) -> str:
+        """By which our own clients come."""
+        return f"tcp://127.0.0.1:{self.port}"
+
+
+Kind = TypeVar("Kind", bound=RemotingNode)
+
 
 def remoting_node(store: Path, **settings: object) -> RemotingNode:
+    return remoting_node_of(RemotingNode, store, **settings)
+
+
+def remoting_node_of(kind: type[Kind], store: Path, **settings: object) -> Kind:
     port, names = free_port(), free_port()
-    made = RemotingNode(
+    made = kind(
         "master",
         store,
         flush_disk_type="ASYNC_FLUSH",

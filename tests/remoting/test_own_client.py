@@ -5,19 +5,22 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 
 from peers import rocketmq
 from tests.processes.nodes import free_port
 from tests.processes.waiting import await_
+from tests.repo.trees import ROOT
+from tests.spark.pages import blocks
 from towline.client.admin import AdminClient
 from towline.client.cluster_admin import ClusterAdmin
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused, FilterRefused, NotInRocketmq, PutRefused
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.message import GroupMessage
-from towline.client.message import Message
+from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.transaction import State, TransactionProducer
 from towline.errors import NoAnswer, UnknownTopic
@@ -27,6 +30,7 @@ from .java_clients import start_broker
 from .java_member import JavaMember
 from .mqadmin import Mqadmin
 
+PAGE = ROOT / "docs" / "rocketmq-client.md"
 WAIT_S = 90.0
 NUMBERS = count()
 
@@ -333,6 +337,54 @@ def test_a_transaction_is_committed_rolled_back_or_checked(endpoint: str, topic:
         found = read(endpoint, topic, 2)
     assert {body for body, _, _ in found} == {b"committed", b"left open"}
     assert b"left open" in checked
+
+
+# --- the page
+
+
+def run_page(endpoint: str) -> dict[str, Any]:
+    """Every block of the page, one after the other; the names that they leave."""
+    names: dict[str, Any] = {"__name__": "__docs__"}
+    found = blocks(PAGE.read_text(encoding="utf-8"))
+    assert [block.kind for block in found] == ["python"] * 3
+    for block in found:
+        code = "\n" * (block.line - 1) + block.code.replace("rocketmq://127.0.0.1:9876", endpoint)
+        exec(compile(code, str(PAGE), "exec"), names)
+    return names
+
+
+def test_every_block_of_the_page_runs_and_prints_what_was_sent(
+    endpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_page(endpoint)
+    *_, single, of_group = capsys.readouterr().out.splitlines()
+    sent = {repr(body) for body in (b"hello", *(b"%d" % number for number in range(1_000)))}
+    assert single.split(" ")[3] in sent
+    assert of_group in sent
+
+
+def test_what_the_page_moves_has_all_that_a_message_has(real: rocketmq.RocketmqNode, node: RemotingNode) -> None:
+    """From a real broker to a node."""
+    there, here = f"rocketmq://{real.address}", node.address
+    with AdminClient(there, timeout_ms=30_000) as admin:
+        admin.create_topic("to-move", 4)
+    given = [
+        Message("to-move", b"%d" % number * 100, tags="ab"[number % 2], keys=[f"k{number}", "all"])
+        for number in range(1_000)
+    ]
+    with producer_of(there) as producer:
+        results = producer.send_batch(given)
+    assert all(result.acknowledged for result in results)
+    run_page(there)["move"](there, here, "movers", "to-move")
+    found: list[ReceivedMessage] = []
+    with Consumer(here, "to-move", start="first") as consumer:
+        await_(lambda: found.extend(consumer.poll(500)) or len(found) >= len(given), WAIT_S, "all messages")
+        assert consumer.at_end, "each was moved once"
+    moved = {each.unique_key: (each.body, each.tags, each.keys) for each in found}
+    assert moved == {
+        result.unique_key: (message.body, message.tags, tuple(message.keys))
+        for result, message in zip(results, given, strict=True)
+    }
 
 
 # --- a broker that dies

@@ -52,7 +52,7 @@ MEMORY_MAX: Final = 300 * MIB
 
 
 def address(node: RemotingNode) -> str:
-    return f"tcp://127.0.0.1:{node.port}"
+    return node.address
 
 
 def bodies(consumer: Consumer, count: int) -> list[bytes]:
@@ -173,6 +173,18 @@ def test_members_share_a_group_also_with_those_of_the_other_port(node: RemotingN
         for member in members:
             member.commit()
         await_(lambda: admin.describe_group("sharing")["lag"] == 0, DEADLINE_S, "the commits")
+
+
+def test_what_a_member_sends_back_comes_again_by_the_same_port(node: RemotingNode) -> None:
+    with (
+        Producer(address(node)) as producer,
+        GroupConsumer(address(node), "sending-back", "sent-back", start="first") as member,
+    ):
+        assert producer.send(Message("sent-back", b"x")).acknowledged
+        (first,) = await_(lambda: member.poll(100), DEADLINE_S, "the message")
+        assert first.retry_later(1)
+        (again,) = await_(lambda: member.poll(100), DEADLINE_S, "the retry")
+        assert (again.body, again.reconsume_times) == (b"x", 1)
 
 
 def poll_queues(member: GroupConsumer) -> list[int]:

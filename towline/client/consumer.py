@@ -37,9 +37,10 @@ log = logging.getLogger(__name__)
 class Consumer:
     """Reads one topic from a node's serve process. Used by one thread.
 
-    endpoint       tcp://host:port or ipc://path; master or slave. Of several (a text with commas, or a sequence)
-                   one that answers, and when it does not any more, another. Or cluster:PATH of a cluster file: every
-                   group of nodes is read, and one that is out of reach is passed over until it is back
+    endpoint       tcp://host:port, tls://host:port?ca=file of a remoting port, or ipc://path; master or slave. Of
+                   several (a text with commas, or a sequence) one that answers, and when it does not any more, another.
+                   Or cluster:PATH of a cluster file: every group of nodes is read, and one that is out of reach is
+                   passed over until it is back
     tags           "*", one tag, or several as "a || b"
     sql            a filter on properties in SQL92, as "a > 3 AND b IS NOT NULL"; the node evaluates it
     group          whose filter it is, for nodes that compute bitmaps of filters

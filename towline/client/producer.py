@@ -40,9 +40,10 @@ LOOPBACK: Final = "127.0.0.1"
 class Producer:
     """Sends messages. Any number of threads may use it.
 
-    endpoint             of the node's put process: tcp://host:port or ipc://path. Of several (a text with commas, or a
-                         sequence) the one whose node is master is found, and found again when another one is: what had
-                         no answer is sent there with the same bytes.
+    endpoint             of the node's put process: tcp://host:port or ipc://path, or tls://host:port?ca=file of its
+                         remoting port. Of several (a text with commas, or a sequence) the one whose node is master is
+                         found, and found again when another one is: what had no answer is sent there with the same
+                         bytes.
                          Or cluster:PATH of a cluster file: messages go to all its groups of nodes in turns, those of
                          one sharding key to one. Likewise etcd:http://HOST:PORT/NAME of a cluster that etcd knows
     name, cluster        for the greeting; an empty cluster fits any
@@ -399,7 +400,7 @@ def _chunks(bodies: Bodies, bytes_max: int, overhead: int) -> Iterator[Bodies]:
 def _own_address(text: str) -> bytes:
     """The IPv4 address by which this machine reaches the node; loopback when it has none."""
     endpoint = parse(text) if text else None
-    if endpoint is not None and endpoint.scheme == "tcp":
+    if endpoint is not None and endpoint.host:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             try:
                 probe.connect((endpoint.host, endpoint.port or 1))

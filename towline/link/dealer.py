@@ -13,7 +13,7 @@ from typing import Any, Final
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from towline.errors import LinkRefused, MalformedFrame, NoAnswer
+from towline.errors import InvalidEndpoint, LinkRefused, MalformedFrame, NoAnswer
 from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX
 
@@ -52,6 +52,8 @@ class Link:
     ) -> None:
         """Begins to connect, with a `key` where the endpoint is not local. Raises InvalidEndpoint."""
         parsed = parse(endpoint)
+        if parsed.scheme not in ("ipc", "tcp"):
+            raise InvalidEndpoint(endpoint, f"{parsed.scheme}:// is for clients at a remoting port, and not here")
         self.endpoint = str(parsed)
         self._facts = dict(facts)
         self._connected = False

@@ -1,33 +1,41 @@
-"""Addresses of the link: `ipc://<path>` on this machine, `tcp://<host>:<port>` anywhere."""
+"""Addresses of the link: `ipc://<path>` on this machine, `tcp://<host>:<port>` anywhere.
+
+Clients also have `tls://<host>:<port>` of a remoting port, and what begins with `rocketmq://`.
+"""
 
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qsl, urlencode
 
 from towline.errors import InvalidEndpoint
 
 IPC_PATH_SIZE_MAX: Final = 107  # sun_path of Linux holds 108 bytes with the closing NUL
 PORT_MAX: Final = 65_535
 ROCKETMQ: Final = "rocketmq"  # of name servers, for clients alone: `towline.client.rocketmq` reads the rest
-_FORMS: Final = "write ipc://PATH, tcp://HOST:PORT or HOST:PORT"
+TLS: Final = "tls"  # to a remoting port; `tls` has what its options mean
+_OPTIONS: Final = ("ca", "cert", "key")
+_FORMS: Final = "write ipc://PATH, tcp://HOST:PORT or HOST:PORT, or tls://HOST:PORT?ca=FILE for a remoting port"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One address. `path` is set for ipc, and is all there is for rocketmq; `host` and `port` for tcp, whose port 0
-    lets the kernel choose when binding."""
+    lets the kernel choose when binding, and for tls, which has `options` with the paths of files."""
 
     scheme: str
     path: str = ""
     host: str = ""
     port: int = 0
+    options: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         if self.scheme in ("ipc", ROCKETMQ):
             return f"{self.scheme}://{self.path}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"tcp://{host}:{self.port}"
+        options = f"?{urlencode(self.options, safe='/:')}" if self.options else ""
+        return f"{self.scheme}://{host}:{self.port}{options}"
 
     @property
     def is_local(self) -> bool:
@@ -49,6 +57,8 @@ def parse(text: str) -> Endpoint:
         return _ipc(text, rest)
     if scheme == "tcp":
         return _tcp(text, rest)
+    if scheme == TLS:
+        return _tls(text, rest)
     if scheme == ROCKETMQ:
         return Endpoint(ROCKETMQ, path=rest)
     raise InvalidEndpoint(text, f"{scheme}:// is not a transport of Towline; {_FORMS}")
@@ -91,3 +101,14 @@ def _tcp(text: str, rest: str) -> Endpoint:
     if not host or any(character.isspace() or character in "/;@" for character in host):
         raise InvalidEndpoint(text, f"{host!r} is no host name or address")
     return Endpoint("tcp", host=host, port=int(port))
+
+
+def _tls(text: str, rest: str) -> Endpoint:
+    where, mark, asked = rest.partition("?")
+    known = _tcp(text, where)
+    options = dict(parse_qsl(asked, keep_blank_values=True))
+    if (mark and not options) or any(name not in _OPTIONS or not path for name, path in options.items()):
+        raise InvalidEndpoint(text, f"behind the ? stands {asked!r}; {', '.join(_OPTIONS)} are known, each =FILE")
+    if "key" in options and "cert" not in options:
+        raise InvalidEndpoint(text, "it has a key without a cert")
+    return Endpoint(TLS, host=known.host, port=known.port, options=tuple(sorted(options.items())))

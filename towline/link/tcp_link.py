@@ -1,4 +1,4 @@
-"""The connecting side of a link over a node's remoting port: plain TCP, used on the caller's thread, without ZeroMQ.
+"""The connecting side of a link over a node's remoting port: TCP, plain or with TLS, used on the caller's thread.
 
 A port of ZeroMQ's says so by its first byte, before it is asked anything (RFC 23): then another kind of link is made.
 """
@@ -11,7 +11,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 import zmq
@@ -22,14 +22,16 @@ from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import KIB, MIB
 
 from .dealer import MUTE, NOBODY, SILENCE
-from .endpoints import parse
+from .endpoints import TLS, parse
 from .handshake import NOT_GREETED, encode_greeting, read_refusal, read_welcome
 from .keys import Key
 from .signature import sign
+from .tls import SHAKE_S, TLS_REFUSED, ClientTls, TlsRefused
 
 READ_SIZE: Final = 64 * KIB  # read at once; a longer message is read into memory of its own
 OUT_MAX: Final = 16 * MIB  # bytes that wait for the node to take them: beyond it a send fails
 PARTS_AT_ONCE: Final = 64  # of one sendmsg
+JOINED_MAX: Final = 64 * KIB  # bytes of a message that TLS gets at once
 PROBE_S: Final = 2  # a node that vanished without closing is noticed: after so many idle seconds it is asked,
 PROBES: Final = 4  # this many times
 _ZEROMQ: Final = 0xFF
@@ -64,6 +66,10 @@ class TcpLink:
         self._large: memoryview | None = None  # a long message, and how much of it is there
         self._filled = 0
         self._selector: selectors.BaseSelector | None = None  # while something waits to be sent
+        self._tls = ClientTls(parsed) if parsed.scheme == TLS else None
+        self._shaken = self._tls is None
+        self._shake_until = 0.0
+        self._failed: OSError | None = None  # why the connection was lost
         self._addresses = self._resolve(parsed.host, parsed.port)
         self._socket = self._connect()
 
@@ -104,7 +110,9 @@ class TcpLink:
         """
         if not self._connected:
             self._finish_connecting()
-        if self._connected and not self._greeted:
+        if self._connected and not self._shaken:
+            self._shake()
+        if self._connected and self._shaken and not self._greeted:
             self.greeted_at = time.monotonic()
             self._greeted = self.send(encode_greeting(self._facts))
         if not self._greeted:
@@ -118,7 +126,7 @@ class TcpLink:
             return self._read_welcome(parts)
         if self._lost:
             self._greeted = False
-            raise NoAnswer(self.endpoint, 0, "what listens there breaks the connection off")
+            self._break_off("what listens there breaks the connection off")
         return None
 
     def send(self, parts: Sequence[Buffer], copy: bool = True) -> bool:
@@ -128,11 +136,14 @@ class TcpLink:
         """
         if self._lost or self._out_size > OUT_MAX:
             return False
-        for part in encode_message(parts, from_node=False):
-            self._out.append(memoryview(part).cast("B"))
-            self._out_size += len(part)
+        encoded = encode_message(parts, from_node=False)
+        if self._tls is None:
+            for part in encoded:
+                self._queue(part)
+        else:
+            self._encrypt(self._tls, encoded)
         self._flush()
-        if self._out and copy:
+        if self._out and copy and self._tls is None:
             self._out = deque(memoryview(bytes(part)) for part in self._out)
         return not self._lost
 
@@ -169,6 +180,9 @@ class TcpLink:
         if self._selector is not None:
             self._selector.close()
         if self._socket is not None:
+            if self._tls is not None and self._shaken and not self._lost and not self._out:
+                self._tls.end()
+                self._say_tls()
             self._socket.close()
 
     # --- connecting
@@ -210,21 +224,72 @@ class TcpLink:
             self._socket = self._connect()
             return
         self._connected, self._trouble = True, MUTE
+        self._shake_until = time.monotonic() + SHAKE_S
         self.own_port = int(self._socket.getsockname()[1])
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         _probe(self._socket)
 
+    def _shake(self) -> None:
+        """Goes on with TLS. Raises TlsRefused, NoAnswer."""
+        assert self._tls is not None
+        assert self._socket is not None
+        self._trouble = "what listens there does not go on with TLS"
+        self._flush()
+        try:
+            self._shaken = not self._lost and self._tls.shake(self._socket)
+        except OSError as error:
+            self._lost, self._failed = True, error
+        self._say_tls()
+        if self._lost:
+            self._break_off("what listens there breaks TLS off before it has begun")
+        if not self._shaken and time.monotonic() > self._shake_until:
+            self._lost = True
+            raise NoAnswer(self.endpoint, 0, f"{self._trouble}, for {SHAKE_S:.0f} s")
+
+    def _break_off(self, trouble: str) -> NoReturn:
+        """Raises TlsRefused where TLS says why, else NoAnswer."""
+        refused = None if self._tls is None or self._failed is None else self._tls.refusal(self._failed)
+        raise refused or NoAnswer(self.endpoint, 0, trouble)
+
     def _read_welcome(self, parts: list[Buffer]) -> dict[str, Any]:
         try:
             return read_welcome(parts, self._given).facts
-        except LinkRefused:
+        except LinkRefused as refused:
             self._lost = True
-            raise
+            raise (TlsRefused(*refused.args) if refused.code == TLS_REFUSED else refused) from None
         except MalformedFrame as error:
             self._lost = True
             raise NoAnswer(self.endpoint, 0, f"what listens there is no Towline node: {error.describe()}") from None
 
     # --- bytes
+
+    def _queue(self, data: Buffer) -> None:
+        self._out.append(memoryview(data).cast("B"))
+        self._out_size += len(data)
+
+    def _encrypt(self, tls: ClientTls, parts: Sequence[Buffer]) -> None:
+        """Queues them; small ones become one record of TLS."""
+        whole = sum(map(len, parts)) <= JOINED_MAX
+        try:
+            for part in (b"".join(parts),) if whole else parts:
+                tls.encrypt(part)
+        except OSError as error:
+            self._lost, self._failed = True, error
+            return
+        self._queue(tls.outgoing())
+
+    def _say_tls(self) -> None:
+        """Sends what TLS has to say by itself: also when the connection is lost, since an alert says why."""
+        said = b"" if self._tls is None else self._tls.outgoing()
+        if not said:
+            return
+        if self._lost:
+            with contextlib.suppress(OSError):
+                if self._socket is not None and not self._out:
+                    self._socket.send(said)
+        else:
+            self._queue(said)
+            self._flush()
 
     def _flush(self) -> None:
         assert self._socket is not None
@@ -267,7 +332,7 @@ class TcpLink:
 
     def _measure(self) -> int:
         came = memoryview(self._in)[self._begin : self._end]
-        if not self._heard and came[0] == _ZEROMQ:
+        if self._tls is None and not self._heard and came[0] == _ZEROMQ:
             raise SpeaksZeroMQ(self.endpoint)
         size = message_size(came)
         self._heard = self._heard or size > 0
@@ -294,13 +359,15 @@ class TcpLink:
             self._begin = self._end = 0
         room = memoryview(self._in)[self._end :] if large is None else large[self._filled :]
         try:
-            count = self._socket.recv_into(room)
+            count = self._socket.recv_into(room) if self._tls is None else self._tls.recv_into(self._socket, room)
         except BlockingIOError:
-            return False
-        except OSError:
-            count = 0
-        if not count:
-            self._lost = True
+            count = -1
+        except OSError as error:
+            count, self._failed = 0, error
+        self._lost = self._lost or count == 0
+        if self._tls is not None:
+            self._say_tls()
+        if count <= 0:
             return False
         if large is None:
             self._end += count

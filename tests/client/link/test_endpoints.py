@@ -15,7 +15,7 @@ from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused, DeliveryTimeout, StoreBusy
 from towline.client.group.consumer import GroupConsumer
 from towline.client.link.connection import Connection, own_facts
-from towline.client.link.endpoints import masters, named_masters, several
+from towline.client.link.endpoints import masters, named_masters, neighbour, ports_like, several
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import InvalidEndpoint, LinkRefused, NoAnswer
@@ -87,6 +87,16 @@ class TestNames:
         facts = {"master": {"put": ["tcp://a:1", "nonsense", 3], "serve": "tcp://b:1"}}
         assert named_masters(facts, "put") == ("tcp://a:1",)
         assert named_masters(facts, "serve") == named_masters({"master": 7}, "put") == ()
+
+    def test_of_who_came_by_a_remoting_port_the_masters_is_named_alike(self):
+        facts = {"master": {"serve": ["tcp://a:1"], "remoting": ["tcp://a:2", "nonsense"]}}
+        assert ports_like("tcp://b:2", facts) == ("tcp://a:2",)
+        assert ports_like("tls://b:2?ca=/ca.pem", facts) == ("tls://a:2?ca=/ca.pem",)
+        assert ports_like("tls://b:2", {"master": {"serve": ["tcp://a:1"]}}) == ()
+
+    def test_a_neighbour_is_reached_as_the_node_is(self):
+        assert neighbour("tls://a:2?ca=/ca.pem", "serve", {"serve_port": 3}) == "tls://a:3?ca=/ca.pem"
+        assert neighbour("tcp://[::1]:2", "serve", {"serve_port": 3}) == "tcp://[::1]:3"
 
 
 class TestLooking:

@@ -211,7 +211,7 @@ class Member(threading.Thread):
         if self._closing is not None:
             return  # such as a watch that ends because we have left
         if isinstance(error, AskedNoMaster) and self._may_move(error):
-            self._disconnect(error.masters)
+            self._disconnect(self._rpc.connection.led_to(error.facts))
             self._report_trouble(error, now)
         elif isinstance(error, AskRefused) and error.error == "UNKNOWN_MEMBER":
             self._reset_membership("the node does not know it any more")
@@ -238,7 +238,8 @@ class Member(threading.Thread):
 
     def _may_move(self, error: AskedNoMaster) -> bool:
         """Whether there is another node that may be the master."""
-        return self._rpc.connection.has_choice or bool(error.masters)
+        connection = self._rpc.connection
+        return connection.has_choice or bool(connection.led_to(error.facts))
 
     # --- what is due
 

@@ -19,9 +19,9 @@ from towline.link.tcp_link import SpeaksZeroMQ
 from towline.link.unclosed import call_in_child
 from towline.link.wire import Link
 
-from .endpoints import Endpoints, Fit, anybody, masters, named_masters, several
+from .endpoints import Endpoints, Fit, anybody, is_tls, masters, named_masters, ports_like, several
 from .keys import now_ms
-from .wires import ZEROMQ, link_to
+from .wires import ZEROMQ, is_remoting, link_to
 
 CLOSER_MS: Final = 1000  # the client waits this much longer than the node takes to answer at worst
 NEXT_S: Final = 0.02  # a node that says nothing for so long is not waited for alone
@@ -297,10 +297,16 @@ class Connection:
         self._poller.add(link)
         return link
 
+    def led_to(self, facts: Mapping[str, Any]) -> tuple[str, ...]:
+        """Endpoints of the master that the node names in its answer, of the kind by which we came."""
+        by_port = ports_like(self._last, facts) if self._last and is_remoting(self._last) else ()
+        return by_port or named_masters(facts, "serve")
+
     def learn(self, endpoints: tuple[str, ...]) -> None:
-        """Adds endpoints at which the node may be."""
+        """Adds endpoints at which the node may be. Who was given TLS is not led away from it."""
+        secret = any(map(is_tls, self._given))
         for endpoint in endpoints:
-            if endpoint not in self._given and len(self._learned) < LEARNED_MAX:
+            if (is_tls(endpoint) or not secret) and endpoint not in self._given and len(self._learned) < LEARNED_MAX:
                 self._learned[endpoint] = None
 
     def _postpone(self, endpoint: str, trouble: str, seconds: float = AGAIN_S) -> None:

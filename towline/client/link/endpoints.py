@@ -1,13 +1,15 @@
 """The endpoints of a client: those of one node or of several, which of them fits, and a node's other services."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final, TypeAlias
 
 from towline.client.errors import NoNeighbour
 from towline.client.rocketmq.endpoint import PREFIX, RocketmqEndpoint
 from towline.errors import InvalidEndpoint
-from towline.link.endpoints import ROCKETMQ, ipc_endpoint, parse, tcp_endpoint
+from towline.link.endpoints import ROCKETMQ, TLS, ipc_endpoint, parse
+from towline.link.tls import check
 
 Endpoints: TypeAlias = str | Sequence[str]
 Fit: TypeAlias = Callable[[Mapping[str, Any]], str]
@@ -21,10 +23,18 @@ def several(given: Endpoints) -> tuple[str, ...]:
         RocketmqEndpoint.read(given)
         return (given,)
     texts = given.split(",") if isinstance(given, str) else given
-    found = tuple(dict.fromkeys(str(parse(text)) for text in texts))
+    parsed = [parse(text) for text in texts]
+    found = tuple(dict.fromkeys(map(str, parsed)))
     if not found:
         raise InvalidEndpoint("", "no endpoint is given")
+    for each in parsed:
+        check(each)
     return found
+
+
+def is_tls(endpoint: str) -> bool:
+    """Whether what is sent there is hidden, and the other side shows a certificate."""
+    return endpoint.startswith(f"{TLS}://")
 
 
 def anybody(_: Mapping[str, Any]) -> str:
@@ -51,6 +61,13 @@ def named_masters(facts: Mapping[str, Any], service: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def ports_like(endpoint: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """The master's remoting ports that a node names, as who came by another one connects to them."""
+    came = parse(endpoint)
+    found = map(parse, named_masters(facts, "remoting"))
+    return tuple(str(replace(each, scheme=came.scheme, options=came.options)) for each in found)
+
+
 def neighbour(endpoint: str, service: str, welcome: Mapping[str, Any]) -> str:
     """The endpoint of `service` of the node whose put is at `endpoint`: the socket beside it, or a port of its welcome.
 
@@ -64,4 +81,4 @@ def neighbour(endpoint: str, service: str, welcome: Mapping[str, Any]) -> str:
     port = int(welcome.get(f"{service}_port", 0))
     if not port:
         raise NoNeighbour(endpoint, service)
-    return tcp_endpoint(known.host, port)
+    return str(replace(known, port=port))

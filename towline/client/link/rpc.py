@@ -19,7 +19,7 @@ from towline.link.unclosed import call_in_child, renew
 from towline.link.wire import Link
 
 from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
-from .endpoints import Endpoints, Fit, anybody, named_masters
+from .endpoints import Endpoints, Fit, anybody
 
 AGAIN_MS: Final = 10  # between attempts to reach a node
 ATTEMPT_S: Final = 2.0  # one node's share of the time, where there are others
@@ -34,9 +34,9 @@ class Reply:
 
 
 class AskedNoMaster(AskRefused):
-    """A question that only a master answers. `masters` are endpoints where the node thinks that there is one."""
+    """A question that only a master answers. `facts` may have the endpoints of the one that the node knows."""
 
-    masters: tuple[str, ...]
+    facts: dict[str, Any]
     advice = "give the endpoints of all nodes, so that the master is found"
 
 
@@ -55,7 +55,7 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
         if error in ("UnknownTopic", "TOPIC_NOT_EXIST"):
             raise UnknownTopic(str(facts.get("topic", "")))
         if error == NOT_MASTER:
-            raise AskedNoMaster(op, error, sentence, named_masters(answer, "serve"))
+            raise AskedNoMaster(op, error, sentence, answer)
         if error in FilterRefused.NAMES:
             raise FilterRefused.of(answer)
         if error == NotInRocketmq.NAME:
@@ -160,7 +160,7 @@ class Caller:
                     raise
                 self.disconnect()
             except AskedNoMaster as error:
-                self._connection.learn(error.masters)
+                self._connection.learn(self._connection.led_to(error.facts))
                 if not self._connection.has_choice or remaining_ms(deadline) <= AGAIN_MS:
                     raise
                 self.disconnect()

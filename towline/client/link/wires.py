@@ -7,7 +7,7 @@ from towline.client.rocketmq.endpoint import PREFIX
 from towline.client.rocketmq.link import BrokerLink
 from towline.link import dealer
 from towline.link.context import Context
-from towline.link.endpoints import parse
+from towline.link.endpoints import TLS, parse
 from towline.link.keys import Key
 from towline.link.tcp_link import TcpLink
 from towline.link.wire import Link
@@ -20,6 +20,11 @@ def link_to(context: Context, endpoint: str, facts: Mapping[str, Any], key: Key 
     ZeroMQ's. Raises InvalidEndpoint."""
     if endpoint.startswith(PREFIX):
         return BrokerLink(endpoint, facts)
-    if endpoint in ZEROMQ or parse(endpoint).scheme != "tcp":
-        return dealer.Link(context, endpoint, facts, key=key)
-    return TcpLink(endpoint, facts, key=key)
+    if is_remoting(endpoint):
+        return TcpLink(endpoint, facts, key=key)
+    return dealer.Link(context, endpoint, facts, key=key)
+
+
+def is_remoting(endpoint: str) -> bool:
+    """Whether it is taken for a remoting port."""
+    return endpoint not in ZEROMQ and parse(endpoint).scheme in ("tcp", TLS)

@@ -554,7 +554,7 @@ class IoThread(threading.Thread):
         try:
             call.finish(read_answer(call.op, call.facts, parts), None)
         except AskedNoMaster as error:
-            self._connection.learn(error.masters)
+            self._connection.learn(self._connection.led_to(error.facts))
             if not self._connection.has_choice:
                 call.finish(None, error)
                 return
