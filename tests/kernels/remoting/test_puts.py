@@ -135,6 +135,16 @@ def test_an_answer_is_the_one_that_the_interpreter_gives(form: Form, offset: int
     assert not found.body
 
 
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("opaque", [-(1 << 31), -1, 0, 9, 10, (1 << 31) - 1])
+def test_an_answer_has_its_request_s_number_whatever_that_is(form: Form, opaque: int) -> None:
+    ring = Ring(HOSTS[0])
+    assert ring.send(frame(form, opaque=opaque)) == (1, puts.DONE)
+    ring.answer(puts.OWN | 1, 0, 0)
+    ((_, came),) = ring.taken()
+    assert decode(came).opaque == opaque
+
+
 def test_answers_of_one_connection_that_follow_each_other_are_one_row_and_one_way_ones_none() -> None:
     ring = Ring(HOSTS[0])
     ring.send(frame(Form.JSON) + frame(Form.ROCKETMQ, flag=2) + frame(Form.ROCKETMQ))

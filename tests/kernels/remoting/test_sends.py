@@ -22,8 +22,15 @@ FIELDS = {
 }  # fmt: skip
 
 
-def frame(form: Form, fields: dict[str, str] | None = None, body: bytes = b"body", flag: int = 0, code: int = 310):
-    return b"".join(encode(Command(code, 77, flag, "", FIELDS if fields is None else fields, body, form, 409)))
+def frame(
+    form: Form,
+    fields: dict[str, str] | None = None,
+    body: bytes = b"body",
+    flag: int = 0,
+    code: int = 310,
+    opaque: int = 77,
+) -> bytes:
+    return b"".join(encode(Command(code, opaque, flag, "", FIELDS if fields is None else fields, body, form, 409)))
 
 
 def read(data: bytes, rows: int = 64):

@@ -366,8 +366,9 @@ def put_sends(
 
 
 @helper
-def _decimal(out: Bytes, at: int, value: int) -> int:
+def _decimal(out: Bytes, at: int, number: int) -> int:
     """Writes a number; where it ends."""
+    value: Any = np.int64(number)  # the least of 32 bits has no opposite among them
     if value < 0:
         out[at] = _MINUS
         at += 1
