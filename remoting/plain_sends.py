@@ -1,5 +1,5 @@
-"""Plain sends by kernels: frames to records in put's ring, PUT_OK to frames of answers (`towline.kernels.remoting`);
-puts of our own clients, which are records already, and any answer to them.
+"""Plain sends by kernels, batches too: frames to records in put's ring, PUT_OK to frames of answers
+(`towline.kernels.remoting`); puts of our own clients, which are records already, and any answer to them.
 
 A queue is sent to from here once the interpreter has sent to it, until a topic changes: so whatever takes thought about
 a topic was thought about there.
@@ -21,6 +21,7 @@ from towline.format.wire.put_ring import stamp_of
 from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.jit.rows import fields_of
 from towline.kernels.remoting import puts
+from towline.kernels.remoting.records import SIZES_MAX
 from towline.kernels.remoting.sends import OURS, SENT, TEXT_MAX, read_sends
 from towline.limits import MIB
 from towline.link.put_ring import ClientRing
@@ -64,7 +65,7 @@ class PlainSends:
         self._way: Any = fields_of(self._ways)[0]
         self._pendings = np.zeros(puts.PENDING_MAX, puts.PENDING)
         self._keys = np.zeros(puts.PENDING_MAX * puts.KEY_MAX, np.uint8)
-        self._sizes = np.zeros(puts.SIZES_MAX, np.int32)
+        self._sizes = np.zeros(SIZES_MAX, np.int32)
         self._topics = QueueDirectory()
         self._head = np.frombuffer(encode_put(0, 0, 0, [Group(b"", 0, 1, 0)]), np.uint8).copy()
         pairs = ((CLUSTER, cluster), (MSG_REGION, REGION_DEFAULT), (TRACE_ON, TRACE_DEFAULT))

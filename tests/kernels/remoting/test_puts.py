@@ -17,6 +17,7 @@ from towline.format.wire.put_ring import ANSWERS_SIZE, file_size, read_request_w
 from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.remoting import puts
 from towline.kernels.remoting.members import MEMBERS_MAX
+from towline.kernels.remoting.records import SIZES_MAX
 from towline.kernels.remoting.sends import SENT, TEXT_MAX, read_sends
 from towline.link.put_ring import answers_writer, requests_reader
 
@@ -45,7 +46,7 @@ class Ring:
             self.ways[name] = value
         self.pendings = np.zeros(puts.PENDING_MAX, puts.PENDING)
         self.keys = np.zeros(puts.PENDING_MAX * puts.KEY_MAX, np.uint8)
-        self.sizes = np.zeros(puts.SIZES_MAX, np.int32)
+        self.sizes = np.zeros(SIZES_MAX, np.int32)
         self.topics = QueueDirectory()
         self.topics.add(b"topic-A", 3)
         self.head = np.frombuffer(encode_put(0, 0, 123, [Group(b"", 0, 1, 0)]), np.uint8)
@@ -235,14 +236,14 @@ def test_the_ids_of_a_batch_are_told_wherever_their_sizes_are_noted_and_no_more_
     ring = Ring(HOSTS[0])
     count = MEMBERS_MAX // 16
     data = batch(Form.JSON, body=b"".join(member(0, b"x" * (number % 7), b"") for number in range(count)))
-    first = puts.SIZES_MAX - 5  # so that the sizes of the first one wrap
+    first = SIZES_MAX - 5  # so that the sizes of the first one wrap
     ring.ways["sizes_tail"] = first
     places = []
     while (sent := ring.send(data))[0]:
         assert sent == (1, puts.DONE)
         places.append([*accumulate((len(each) for each in split(ring.request()[1])), initial=len(places) << 20)][:-1])
     assert sent == (0, puts.FULL)
-    assert len(places) == puts.SIZES_MAX // count
+    assert len(places) == SIZES_MAX // count
     ring.answer(puts.OWN | 2, 0, places[1][0])
     told(ring, places[1])
     assert ring.send(data) == (0, puts.FULL), "the oldest is not answered"

@@ -12,18 +12,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from towline.format.record import record
 from towline.format.remoting.command import VERSION
 from towline.format.remoting.wire_message import ANSWER_HEAD
 from towline.format.wire.frames import GROUP, PLACE, PUT, PUT_ANSWER
 from towline.format.wire.put_ring import ANSWERS_SIZE, HEAD_SHIFT, HEAD_SIZE, PAD, STAMP_SHIFT, WORD, Word
-from towline.kernels.base.crc import crc_of
 from towline.kernels.base.directory import NONE, find
 from towline.kernels.base.put_head import groups_in
-from towline.kernels.base.shape import BODY_CRC, CRC_MASK, MAGIC, PAIR_END, QUEUE_ID, SYS_FLAG, TOTAL_SIZE
 from towline.kernels.base.words import (
     copy_bytes,
-    load_i32,
     load_i64,
     load_shared,
     load_u8,
@@ -49,11 +45,11 @@ from towline.kernels.jit.compiled import (
 )
 from towline.limits import REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, RETRY_TOPIC_SIZE_MAX
 
-from .members import LENGTH_SIZE, MEMBER_FLAG, MEMBER_HEAD, MEMBERS_MAX, message_in
+from .members import MEMBERS_MAX
+from .records import SIZES_MAX, fixed_size, store_records
 from .sends import OURS, SENDS
 
 PENDING_MAX: Final = 1 << 16  # requests without an answer
-SIZES_MAX: Final = 1 << 17  # records of theirs
 KEY_MAX: Final = 64  # bytes of a UNIQ_KEY in an answer; RocketMQ's have 32 or 56
 OWN: Final = 1 << 62  # in the numbers of requests that come from here
 
@@ -124,32 +120,21 @@ _ANSWER_ID_AT: Final = PUT_ANSWER.offset["request_id"]
 _ANSWER_STATUS_AT: Final = PUT_ANSWER.offset["status"]
 _PLACE_AT: Final = PUT_ANSWER.size
 _PHYSICAL_AT: Final = PUT_ANSWER.size + PLACE.offset["physical_offset"]
-_FLAG: Final = record.LAYOUT.offset["flag"]
-_BORN_TIMESTAMP: Final = record.LAYOUT.offset["born_timestamp"]
-_BORN_HOST: Final = record.LAYOUT.offset["born_address"]
-_MAGIC: Final = record.MAGIC_V1 - (1 << 32)
-_NOT_TAKEN: Final = ~(
-    record.TRANSACTION_MASK | record.BORN_HOST_IPV6 | record.STORE_HOST_IPV6 | record.NEED_UNWRAP | record.INNER_BATCH
-)
-_HEAD_MIN: Final = record.LAYOUT.size
-_IPV4_HOST: Final = 8
-_IPV6_HOST: Final = 20
 _PROPERTIES_MAX: Final = 32_767
 _ANSWER_ROOM: Final = 512  # bytes of an answer without ids, at most
 _ID_ROOM: Final = 17  # bytes of an id and its comma, without the host's
+_IPV6_HOST: Final = 20
 ANSWER_MAX: Final = _ANSWER_ROOM + MEMBERS_MAX * (2 * _IPV6_HOST + _ID_ROOM)
 _HEAD_MAX: Final = PUT.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # bytes of a put's
 _OURS_HEAD: Final = np.frombuffer(ANSWER_HEAD, np.uint8).copy()
 _OURS_SIZES: Final = 5  # bytes before the only part
 assert PUT.size == _GROUP_AT
-assert MEMBERS_MAX <= SIZES_MAX
 
 
 def _bytes(text: bytes) -> Any:
     return np.frombuffer(text, np.uint8).copy()
 
 
-_SEPARATOR: Final = _bytes(bytes([PAIR_END]))
 _JSON: Final = 0
 _BEFORE_ID: Final = _bytes(b'{"code":0,"extFields":{"MSG_REGION":"DefaultRegion","TRACE_ON":"true","msgId":"')
 _BEFORE_QUEUE: Final = _bytes(b'","queueId":"')
@@ -196,27 +181,6 @@ def _is_word(text: Bytes, at: int, end: int) -> bool:
 
 
 @helper
-def _store_head(
-    memory: Bytes, at: int, row: Any, way: Any, total: int, host: Bytes, flag: int, body_size: int, crc: int
-) -> int:
-    """The head of a record, up to the body; where that begins."""
-    born_at = at + _BORN_HOST
-    body_at = at + _HEAD_MIN + way.born_size + way.store_size - 2 * _IPV4_HOST
-    for place in range(at, body_at, 8):
-        raw_store_i64(memory, place, 0)  # the body is copied over what is too much
-    store_i32(memory, at + TOTAL_SIZE, total)
-    store_i32(memory, at + MAGIC, _MAGIC)
-    store_i32(memory, at + BODY_CRC, crc)
-    store_i32(memory, at + QUEUE_ID, row.queue_id)
-    store_i32(memory, at + _FLAG, flag)
-    store_i32(memory, at + SYS_FLAG, (row.sys_flag & _NOT_TAKEN) | way.host_bits)
-    store_i64(memory, at + _BORN_TIMESTAMP, row.born_timestamp)
-    copy_bytes(memory, born_at, host, 0, way.born_size)
-    store_i32(memory, body_at - 4, body_size)
-    return body_at  # type: ignore[no-any-return]
-
-
-@helper
 def _note(pendings: Rows, keys: Bytes, row: Any, way: Any, text: Bytes) -> None:
     place = way.next_id & (PENDING_MAX - 1)
     pending = pendings[place]
@@ -233,16 +197,10 @@ def _note(pendings: Rows, keys: Bytes, row: Any, way: Any, text: Bytes) -> None:
 
 
 @helper
-def _fixed_size(row: Any, way: Any) -> int:
-    """Bytes of a record but for its body and its properties."""
-    return _HEAD_MIN + way.born_size + way.store_size - 2 * _IPV4_HOST + 1 + row.topic_size + 2  # type: ignore[no-any-return]
-
-
-@helper
 def _records_size(row: Any, way: Any, suffix: Bytes) -> int:
     """Bytes of a row's records, or 0 for what is the interpreter's."""
     added = 0 if row.batch else suffix.size
-    size = row.records * _fixed_size(row, way) + row.content + added
+    size = row.records * fixed_size(row, way) + row.content + added
     entry = _TOPIC_AT + row.topic_size + size
     fits = size <= REQUEST_SIZE_MAX and entry <= (way.area >> 1) - WORD
     return size if fits and row.properties_size + added <= _PROPERTIES_MAX else 0
@@ -293,45 +251,6 @@ def _store_put(memory: Bytes, place: int, row: Any, way: Any, text: Bytes, head:
     memory[place + _TOPIC_SIZE_AT + 1] = row.topic_size & 0xFF
     copy_bytes(memory, place + _TOPIC_AT, text, row.topic_at, row.topic_size)
     return place + _TOPIC_AT + row.topic_size  # type: ignore[no-any-return]
-
-
-@helper
-def _store_rest(
-    memory: Bytes, at: int, row: Any, text: Bytes, source: Bytes, properties_at: int, size: int, added: Bytes
-) -> None:
-    """Topic and properties of a record, behind its body: `size` bytes of `source`, and what is added to them."""
-    memory[at] = row.topic_size
-    copy_bytes(memory, at + 1, text, row.topic_at, row.topic_size)
-    at += 1 + row.topic_size
-    properties = size + added.size
-    memory[at] = properties >> 8
-    memory[at + 1] = properties & 0xFF
-    copy_bytes(memory, at + 2, source, properties_at, size)
-    copy_bytes(memory, at + 2 + size, added, 0, added.size)
-
-
-@helper
-def _store_records(
-    memory: Bytes, at: int, row: Any, way: Any, data: Bytes, text: Bytes, suffix: Bytes, host: Bytes, sizes: Words
-) -> None:
-    """The records of a row, of a batch one for each message, which gets a last separator alone; notes their sizes."""
-    flag, body_at, body_size = row.flag, row.body_at, row.body_size
-    source, properties_at, properties_size, added = text, row.properties_at, row.properties_size, suffix
-    after, end = body_at, body_at + body_size
-    for number in range(row.records):
-        if row.batch:
-            message = after
-            after, body_size, properties_size, lacks = message_in(data, message, end)
-            flag = load_i32(data, message + MEMBER_FLAG)
-            body_at = message + MEMBER_HEAD
-            source, properties_at, added = data, body_at + body_size + LENGTH_SIZE, _SEPARATOR[:lacks]
-        size = _fixed_size(row, way) + body_size + properties_size + added.size
-        crc = crc_of(data, body_at, body_size) & CRC_MASK
-        place = _store_head(memory, at, row, way, size, host, flag, body_size, crc)
-        copy_bytes(memory, place, data, body_at, body_size)
-        _store_rest(memory, place + body_size, row, text, source, properties_at, properties_size, added)
-        sizes[(way.sizes_tail + number) & (SIZES_MAX - 1)] = size
-        at += size
 
 
 @helper
@@ -409,7 +328,7 @@ def put_sends(
             _store_ours(memory, place + WORD, row, way, data, pendings)
         else:
             place = _store_put(memory, place + WORD, row, way, text, head, total)
-            _store_records(memory, place, row, way, data, text, suffix, host, sizes)
+            store_records(memory, place, row, way, data, text, suffix, host, sizes)
             _note(pendings, keys, row, way, text)
         way.next_id += 1
         way.sizes_tail += row.records

@@ -167,6 +167,14 @@ def _is_ascii(data: Bytes, at: int, end: int) -> bool:
 
 
 @helper
+def _is_send(row: Any, code: int) -> bool:
+    """Whether a request's code is that of a send; takes what it says of it."""
+    if code == _SEND_BATCH:
+        row.batch = 1
+    return code in (_SEND, _SEND_BATCH)
+
+
+@helper
 def _take_field(row: Any, bit: int, data: Bytes, at: int, end: int) -> bool:
     """Takes the field of a letter, but for topic and properties; False where it is not plain."""
     if bit == _BATCH:
@@ -196,12 +204,8 @@ def _take_field(row: Any, bit: int, data: Bytes, at: int, end: int) -> bool:
 @helper
 def _read_binary(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: int) -> int:
     """The fields of a header in [at, end); where `text` is free behind them, 0 where they are not plain."""
-    if end - at < _BINARY_FIXED + 8:
+    if end - at < _BINARY_FIXED + 8 or not _is_send(row, load_u16(data, at)):
         return 0
-    code = load_u16(data, at)
-    if code not in (_SEND, _SEND_BATCH):
-        return 0
-    row.batch = 1 if code == _SEND_BATCH else 0
     flag = load_i32(data, at + 9)
     row.opaque = load_i32(data, at + 5)
     if flag & _ANSWER:
@@ -408,7 +412,6 @@ def _read_json(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: int)
     at += 1
     code = flag = 0
     fields = opaque = False
-    row.batch = 0
     while True:
         at = _skip_space(data, at, end)
         if at >= end or load_u8(data, at) != _QUOTE:
@@ -456,12 +459,8 @@ def _read_json(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: int)
         if byte != _COMMA:
             return 0
         at += 1
-    if code not in (_SEND, _SEND_BATCH) or flag & _ANSWER or not fields or not opaque:
+    if not _is_send(row, code) or flag & _ANSWER or not fields or not opaque or _skip_space(data, at + 1, end) != end:
         return 0
-    if _skip_space(data, at + 1, end) != end:
-        return 0
-    if code == _SEND_BATCH:
-        row.batch = 1
     row.one_way = flag & _ONE_WAY
     return free
 
@@ -557,6 +556,7 @@ def read_sends(data: Bytes, size: int, sends: Rows, text: Bytes) -> int:
         row = sends[count]
         row.begin = at
         row.plain = 0
+        row.batch = 0
         if length < _LENGTH or length > FRAME_MAX:
             row.size = BROKEN
             return count + 1
