@@ -1,5 +1,5 @@
-"""Plain sends by kernels: frames to records in put's ring, PUT_OK to frames of answers (`towline.kernels.remoting`);
-puts of our own clients, which are records already, and any answer to them.
+"""Plain sends by kernels, batches too: frames to records in put's ring, PUT_OK to frames of answers
+(`towline.kernels.remoting`); puts of our own clients, which are records already, and any answer to them.
 
 A queue is sent to from here once the interpreter has sent to it, until a topic changes: so whatever takes thought about
 a topic was thought about there.
@@ -21,6 +21,7 @@ from towline.format.wire.put_ring import stamp_of
 from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.jit.rows import fields_of
 from towline.kernels.remoting import puts
+from towline.kernels.remoting.records import SIZES_MAX
 from towline.kernels.remoting.sends import OURS, SENT, TEXT_MAX, read_sends
 from towline.limits import MIB
 from towline.link.put_ring import ClientRing
@@ -32,6 +33,7 @@ from .outcomes import outcome, places_told
 ROWS: Final = 1_024  # frames that are read at once
 ANSWERS_MAX: Final = 4_096  # rows of answers that are taken at once
 OUT_SIZE: Final = 2 * MIB
+assert OUT_SIZE >= puts.ANSWER_MAX
 NS_PER_MS: Final = 1_000_000
 _DEADLINE_AT: Final = PUT.offset["deadline"]
 
@@ -63,6 +65,7 @@ class PlainSends:
         self._way: Any = fields_of(self._ways)[0]
         self._pendings = np.zeros(puts.PENDING_MAX, puts.PENDING)
         self._keys = np.zeros(puts.PENDING_MAX * puts.KEY_MAX, np.uint8)
+        self._sizes = np.zeros(SIZES_MAX, np.int32)
         self._topics = QueueDirectory()
         self._head = np.frombuffer(encode_put(0, 0, 0, [Group(b"", 0, 1, 0)]), np.uint8).copy()
         pairs = ((CLUSTER, cluster), (MSG_REGION, REGION_DEFAULT), (TRACE_ON, TRACE_DEFAULT))
@@ -115,6 +118,7 @@ class PlainSends:
             np.frombuffer(host.packed, np.uint8),
             self._pendings,
             self._keys,
+            self._sizes,
         )
         if done > first:
             if ARMED:
@@ -129,7 +133,7 @@ class PlainSends:
         tail, way.answers_head = self._ring.answers.places
         before = way.oldest_id
         count = puts.take_answers(
-            self._memory, self._ways, self._pendings, self._keys, self._store, self._out, self._answered
+            self._memory, self._ways, self._pendings, self._keys, self._sizes, self._store, self._out, self._answered
         )
         for row in self._rows[:count]:
             deliver(row.connection, self._out[row.start : row.start + row.size].tobytes())
@@ -173,6 +177,8 @@ class PlainSends:
         key = self._keys[place * puts.KEY_MAX :][: int(row["key_size"])].tobytes().decode()
         fields = {}
         if found is not None:
-            fields = places_told(self._store_host, found, [0], int(row["queue_id"]), key)
+            at, records = int(row["sizes_at"]), int(row["records"])
+            sizes = self._sizes.take(range(at, at + records), mode="wrap").tolist()
+            fields = places_told(self._store_host, found, sizes, int(row["queue_id"]), key)
         answer = Command(code, int(row["opaque"]), ANSWER, why, fields, b"", Form(int(row["form"])))
         return int(row["connection"]), b"".join(encode_command(answer))

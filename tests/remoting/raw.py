@@ -76,6 +76,10 @@ class RawClient:
     def put(self, topic: str, body: bytes, properties: str = "", **more: Any) -> Command:
         return self.ask(RequestCode.SEND_MESSAGE_V2, sent(topic, properties, **more), body)
 
+    def put_batch(self, topic: str, members: list[bytes], properties: str = "", **more: Any) -> Command:
+        fields = sent(topic, properties, **{"m": "true", **more})
+        return self.ask(RequestCode.SEND_BATCH_MESSAGE, fields, b"".join(members))
+
     def put_one_way(self, topic: str, body: bytes) -> None:
         self.send(RequestCode.SEND_MESSAGE_V2, sent(topic, ""), body, ONE_WAY)
 

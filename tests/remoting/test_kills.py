@@ -10,6 +10,7 @@ import pytest
 from tests.processes.arming import Arming
 from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
+from towline.format.remoting.batch import member
 from towline.format.remoting.command import Form
 
 from .conftest import RemotingNode, remoting_node
@@ -73,18 +74,24 @@ def armed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RemotingNo
 
 
 @pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("members", [0, 3], ids=["single", "batches"])
 def test_plain_sends_go_by_kernels_and_a_kill_among_them_loses_nothing_acknowledged(
-    armed: tuple[RemotingNode, Arming], form: Form
+    armed: tuple[RemotingNode, Arming], form: Form, members: int
 ) -> None:
     """The failpoint stands where nobody comes but kernels: what a topic's first send leaves to the others."""
     node, arming = armed
-    topic, before = f"by-kernel-{form.name}", node.pids()
-    acknowledged: list[bytes] = []
+    topic, before = f"by-kernel-{form.name}-{members}", node.pids()
+    acknowledged: list[list[bytes]] = []
 
     def send_on() -> None:
         for number in range(10_000):
-            assert client.put(topic, b"%d" % number, f"UNIQ_KEY\x01{number:032X}\x02").code == 0
-            acknowledged.append(b"%d" % number)
+            sent, key = [b"%d-%d" % (number, each) for each in range(members or 1)], f"UNIQ_KEY\x01{number:032X}\x02"
+            if members:
+                answer = client.put_batch(topic, [member(0, body, b"") for body in sent], key)
+            else:
+                answer = client.put(topic, sent[0], key)
+            assert answer.code == 0
+            acknowledged.append(sent)
 
     with await_(lambda: connected(node.port, form), 10.0, "the port") as client:
         assert client.put(topic, b"first", "UNIQ_KEY\x01FF\x02").code == 0
@@ -94,5 +101,6 @@ def test_plain_sends_go_by_kernels_and_a_kill_among_them_loses_nothing_acknowled
     assert 199 <= len(acknowledged) < 250, "few of them are the interpreter's"
     assert arming.fired
     assert node.await_restarted("remoting", before) < 5
-    count = len(acknowledged)
-    assert bodies(node, topic, 1 + count)[1 : 1 + count] == acknowledged
+    wanted = [body for sent in acknowledged for body in sent]
+    count = len(wanted)
+    assert bodies(node, topic, 1 + count)[1 : 1 + count] == wanted

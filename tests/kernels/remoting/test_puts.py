@@ -1,5 +1,6 @@
 """Plain sends through a ring, beside what the interpreter makes of them; the answers, beside its answers."""
 
+from itertools import accumulate
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from towline.format.record.record import Host, Record, encode
 from towline.format.record.record import decode as decode_record
+from towline.format.remoting.batch import member
 from towline.format.remoting.command import Command, Form, decode
 from towline.format.remoting.headers import SendMessage, read_header
 from towline.format.remoting.stored import stored_message
@@ -14,10 +16,12 @@ from towline.format.wire.frames import PUT_ANSWER, Group, Kind, encode_put
 from towline.format.wire.put_ring import ANSWERS_SIZE, file_size, read_request_word
 from towline.kernels.base.directory import QueueDirectory
 from towline.kernels.remoting import puts
+from towline.kernels.remoting.members import MEMBERS_MAX
+from towline.kernels.remoting.records import SIZES_MAX
 from towline.kernels.remoting.sends import SENT, TEXT_MAX, read_sends
 from towline.link.put_ring import answers_writer, requests_reader
 
-from .test_sends import BROKER, FIELDS, PROPERTIES, frame
+from .test_sends import BROKER, FIELDS, PROPERTIES, batch, frame
 
 AREA = 1 << 16
 BROKER_HOST = Host(bytes([10, 0, 0, 1]), 9876)
@@ -42,12 +46,13 @@ class Ring:
             self.ways[name] = value
         self.pendings = np.zeros(puts.PENDING_MAX, puts.PENDING)
         self.keys = np.zeros(puts.PENDING_MAX * puts.KEY_MAX, np.uint8)
+        self.sizes = np.zeros(SIZES_MAX, np.int32)
         self.topics = QueueDirectory()
         self.topics.add(b"topic-A", 3)
         self.head = np.frombuffer(encode_put(0, 0, 123, [Group(b"", 0, 1, 0)]), np.uint8)
         self.born = np.frombuffer(born.packed, np.uint8)
         self.suffix = np.frombuffer(SUFFIX, np.uint8)
-        self.out = np.zeros(1 << 16, np.uint8)
+        self.out = np.zeros(puts.ANSWER_MAX, np.uint8)
         self.rows = np.zeros(256, puts.ANSWERED)
 
     def send(self, data: bytes) -> tuple[int, int]:
@@ -58,12 +63,12 @@ class Ring:
         count = read_sends(came, len(data), sends, text)
         done = puts.put_sends(
             self.memory, self.ways, came, sends, 0, count, text, self.topics.arrays, self.head, self.suffix, self.born,
-            self.pendings, self.keys,
+            self.pendings, self.keys, self.sizes,
         )  # fmt: skip
         return done, int(self.ways["why"][0])
 
     def request(self) -> tuple[bytes, bytes]:
-        """The next one's head and record."""
+        """The next one's head and records."""
         word, data = self.requests.take(AREA)
         head_size, _, stamp = read_request_word(word)
         assert stamp == 9
@@ -76,7 +81,9 @@ class Ring:
     def taken(self) -> list[tuple[int, bytes]]:
         """(connection, frames) of each row."""
         host = np.frombuffer(BROKER_HOST.packed, np.uint8)
-        count = puts.take_answers(self.memory, self.ways, self.pendings, self.keys, host, self.out, self.rows)
+        count = puts.take_answers(
+            self.memory, self.ways, self.pendings, self.keys, self.sizes, host, self.out, self.rows
+        )
         found = self.rows[:count].tolist()
         return [(connection, self.out[start : start + size].tobytes()) for connection, start, size in found]
 
@@ -135,6 +142,16 @@ def test_an_answer_is_the_one_that_the_interpreter_gives(form: Form, offset: int
     assert not found.body
 
 
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("opaque", [-(1 << 31), -1, 0, 9, 10, (1 << 31) - 1])
+def test_an_answer_has_its_request_s_number_whatever_that_is(form: Form, opaque: int) -> None:
+    ring = Ring(HOSTS[0])
+    assert ring.send(frame(form, opaque=opaque)) == (1, puts.DONE)
+    ring.answer(puts.OWN | 1, 0, 0)
+    ((_, came),) = ring.taken()
+    assert decode(came).opaque == opaque
+
+
 def test_answers_of_one_connection_that_follow_each_other_are_one_row_and_one_way_ones_none() -> None:
     ring = Ring(HOSTS[0])
     ring.send(frame(Form.JSON) + frame(Form.ROCKETMQ, flag=2) + frame(Form.ROCKETMQ))
@@ -188,6 +205,70 @@ def test_a_full_ring_takes_no_more_until_put_has_taken_and_wraps() -> None:
         taken += 1
         assert decode_record(found[1][read_request_word(found[0])[0] :]).body == bytes(900)
     assert taken == sent
+
+
+def test_a_full_ring_takes_no_more_batches_either_and_nothing_of_one_is_lost() -> None:
+    ring = Ring(HOSTS[0])
+    sent = taken = 0
+    wanted = [b"%d" % number * 40 for number in range(32)]
+    data = batch(Form.ROCKETMQ, body=b"".join(member(0, body, b"") for body in wanted))
+
+    def take() -> int:
+        head, records = ring.request()
+        assert head == encode_put(puts.OWN | taken + 1, 0, 123, [Group(b"topic-A", 3, 32, len(records))])
+        assert [record.body for record in records_of(records)] == wanted
+        return 1
+
+    for _ in range(100):
+        done, why = ring.send(data * 3)
+        sent += done
+        if why == puts.FULL:
+            for _ in range(3):
+                taken += take()
+            ring.ways["oldest_id"] = taken + 1
+    assert sent > 100
+    while taken < sent:
+        taken += take()
+    assert ring.requests.take(AREA) is None
+
+
+def test_the_ids_of_a_batch_are_told_wherever_their_sizes_are_noted_and_no_more_is_sent_than_can_be() -> None:
+    ring = Ring(HOSTS[0])
+    count = MEMBERS_MAX // 16
+    data = batch(Form.JSON, body=b"".join(member(0, b"x" * (number % 7), b"") for number in range(count)))
+    first = SIZES_MAX - 5  # so that the sizes of the first one wrap
+    ring.ways["sizes_tail"] = first
+    places = []
+    while (sent := ring.send(data))[0]:
+        assert sent == (1, puts.DONE)
+        places.append([*accumulate((len(each) for each in split(ring.request()[1])), initial=len(places) << 20)][:-1])
+    assert sent == (0, puts.FULL)
+    assert len(places) == SIZES_MAX // count
+    ring.answer(puts.OWN | 2, 0, places[1][0])
+    told(ring, places[1])
+    assert ring.send(data) == (0, puts.FULL), "the oldest is not answered"
+    ring.answer(puts.OWN | 1, 0, places[0][0])
+    told(ring, places[0])
+    assert ring.send(data * 3) == (2, puts.FULL)
+
+
+def told(ring: Ring, places: list[int]) -> None:
+    """The next answer tells where records stand."""
+    ((_, came),) = ring.taken()
+    assert decode(came).fields["msgId"].split(",") == [f"0A00000100002694{place:016X}" for place in places]
+
+
+def split(records: bytes) -> list[bytes]:
+    found = []
+    while records:
+        size = int.from_bytes(records[:4], "big")
+        found.append(records[:size])
+        records = records[size:]
+    return found
+
+
+def records_of(records: bytes) -> list[Record]:
+    return [decode_record(each) for each in split(records)]
 
 
 def test_answers_wrap_too() -> None:

@@ -2,16 +2,21 @@
 
 import contextlib
 import random
+from collections.abc import Callable
+from itertools import accumulate
 
 import numpy as np
 import pytest
 
 from towline.errors import MalformedFrame
+from towline.format.record.properties import UNIQ_KEY
 from towline.format.record.properties import decode as decode_properties
+from towline.format.remoting.batch import member, members_of
 from towline.format.remoting.codes import RequestRefused
 from towline.format.remoting.command import Command, Form, decode, encode
 from towline.format.remoting.headers import SendMessage, read_header
 from towline.format.remoting.stored import BrokerFacts, stored_message
+from towline.kernels.remoting.members import MEMBERS_MAX
 from towline.kernels.remoting.sends import BROKEN, SENT, TEXT_MAX, read_sends
 
 BROKER = BrokerFacts("c1", 18, 60)
@@ -20,10 +25,23 @@ FIELDS = {
     "a": "pg", "b": "topic-A", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1700000000000", "h": "-7",
     "i": PROPERTIES, "j": "0", "k": "false", "m": "false", "n": "broker-a", "bname": "broker-a",
 }  # fmt: skip
+MEMBERS = [
+    member(7, b"first", b"TAGS\x01A"),
+    member(-1, b"", b""),
+    member(0, b"third", "KEYS\x01\u4e2d\u6587\x02".encode()),
+]
+BATCH = b"".join(MEMBERS)
 
 
-def frame(form: Form, fields: dict[str, str] | None = None, body: bytes = b"body", flag: int = 0, code: int = 310):
-    return b"".join(encode(Command(code, 77, flag, "", FIELDS if fields is None else fields, body, form, 409)))
+def frame(
+    form: Form,
+    fields: dict[str, str] | None = None,
+    body: bytes = b"body",
+    flag: int = 0,
+    code: int = 310,
+    opaque: int = 77,
+) -> bytes:
+    return b"".join(encode(Command(code, opaque, flag, "", FIELDS if fields is None else fields, body, form, 409)))
 
 
 def read(data: bytes, rows: int = 64):
@@ -33,22 +51,35 @@ def read(data: bytes, rows: int = 64):
     return sends[:count], text.tobytes()
 
 
+def batch(form: Form, fields: dict[str, str] | None = None, body: bytes = BATCH, flag: int = 0) -> bytes:
+    return frame(form, {**FIELDS, "m": "true", **(fields or {})}, body, flag, 320)
+
+
 def check_equal(row, text: bytes, data: bytes) -> None:
     """A plain row says what the interpreter reads."""
     command = decode(data[row["begin"] : row["begin"] + row["size"]])
     header = read_header(SendMessage, command.fields, letters=True)
     topic = text[row["topic_at"] :][: row["topic_size"]]
     properties = text[row["properties_at"] :][: row["properties_size"]]
-    assert (command.code, command.opaque, bool(row["one_way"])) == (310, row["opaque"], command.is_one_way)
+    assert command.code in (310, 320)
+    assert (command.opaque, command.is_one_way) == (row["opaque"], bool(row["one_way"]))
     assert (topic.decode(), row["queue_id"], row["sys_flag"]) == (header.topic, header.queue_id, header.sys_flag)
     assert (row["born_timestamp"], row["flag"]) == (header.born_timestamp, header.flag)
     assert data[row["body_at"] :][: row["body_size"]] == bytes(command.body)
+    key = text[row["key_at"] :][: row["key_size"]].decode()
+    assert bool(row["batch"]) == (header.batch or command.code == 320)
+    if row["batch"]:
+        members = list(members_of(bytes(command.body)))
+        content = sum(len(each.body) + len(each.properties) for each in members)
+        assert (row["records"], row["content"]) == (len(members), content)
+        assert key == decode_properties(header.properties.encode()).get(UNIQ_KEY, "")
+        return
+    assert (row["records"], row["content"]) == (1, row["body_size"] + row["properties_size"])
     stored = stored_message(header, header.queue_id, 0, BROKER)
     ours = {"CLUSTER": "c1", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     assert decode_properties(properties) | ours == decode_properties(stored.properties)
     assert (stored.topic, stored.queue_id) == (header.topic, header.queue_id)
-    assert text[row["key_at"] :][: row["key_size"]].decode() == stored.unique_key
-    assert not header.batch
+    assert key == stored.unique_key
 
 
 @pytest.mark.parametrize("form", Form)
@@ -66,7 +97,7 @@ def test_a_plain_send_is_read_as_the_interpreter_reads_it(form: Form) -> None:
     "changed",
     [
         {"b": "%RETRY%g"}, {"b": ""}, {"b": "x" * 128}, {"b": None}, {"a": None}, {"e": "1.5"}, {"e": ""},
-        {"e": "2147483648"}, {"g": "9" * 19}, {"j": "1"}, {"m": "true"}, {"i": ""}, {"i": "KEYS\x01k\x02"},
+        {"e": "2147483648"}, {"g": "9" * 19}, {"j": "1"}, {"m": "true"}, {"m": "1"}, {"i": ""}, {"i": "KEYS\x01k\x02"},
         {"i": PROPERTIES + "\x02DELAY\x013"}, {"i": PROPERTIES + "\x02TRAN_MSG\x01true"},
         {"i": PROPERTIES + "\x02CLUSTER\x01x"}, {"i": PROPERTIES + "\x02__RMQ.TRANSIENT.a\x01x"},
         {"i": PROPERTIES + "\x02\x01x"}, {"i": PROPERTIES + "\x02name"}, {"i": "x" * 33_000},
@@ -77,6 +108,45 @@ def test_what_is_not_plain_is_left_to_the_interpreter(form: Form, changed: dict[
     fields = {name: text for name, text in {**FIELDS, **changed}.items() if text is not None}
     sends, _ = read(frame(form, fields) + frame(form))
     assert list(sends["plain"]) == [0, 1]
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize(("code", "word"), [(310, "true"), (320, "true"), (320, "false"), (320, None)])
+@pytest.mark.parametrize("properties", ["", PROPERTIES, "WAIT\x01true\x02"])
+def test_a_batch_is_read_as_the_interpreter_reads_it(form: Form, code: int, word: str | None, properties: str) -> None:
+    given = {**FIELDS, "i": properties, "m": word}
+    fields = {name: text for name, text in given.items() if text is not None}
+    data = frame(form) + frame(form, fields, BATCH, code=code) + frame(form, fields, MEMBERS[1], 2, code) + frame(form)
+    sends, text = read(data)
+    assert list(sends["plain"]) == [1] * 4
+    assert list(sends["batch"]) == [0, 1, 1, 0]
+    assert list(sends["records"]) == [1, 3, 1, 1]
+    for row in sends:
+        check_equal(row, text, data)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_a_batch_that_is_cut_empty_or_too_long_is_left_to_the_interpreter(form: Form) -> None:
+    whole = {0, *accumulate(map(len, MEMBERS))}
+    for end in range(len(BATCH) + 1):
+        ((row,), _) = read(batch(form, body=BATCH[:end]))
+        assert row["plain"] == (end in whole and end > 0)
+    for count, plain in ((MEMBERS_MAX, 1), (MEMBERS_MAX + 1, 0)):
+        assert read(batch(form, body=MEMBERS[1] * count))[0]["plain"] == plain
+    for size, end, plain in ((32_767, b"\x02", 1), (32_766, b"v", 1), (32_767, b"v", 0), (65_535, b"\x02", 0)):
+        body = member(0, b"x", b"k\x01" + b"v" * (size - 3) + end)
+        assert read(batch(form, body=body))[0]["plain"] == plain
+
+
+@pytest.mark.parametrize("at", [0, 16, 25])
+@pytest.mark.parametrize("size", [-(1 << 31), -22, -1, 0, 1, 21, 1 << 16, (1 << 31) - 1])
+def test_a_batch_whose_sizes_do_not_add_up_is_left_to_the_interpreter(at: int, size: int) -> None:
+    """Of its first message: all of it, its body, its properties."""
+    width = 2 if at == 25 else 4
+    body = BATCH[:at] + (size & (1 << 8 * width) - 1).to_bytes(width, "big") + BATCH[at + width :]
+    with pytest.raises(MalformedFrame):
+        list(members_of(body))
+    assert read(batch(Form.JSON, body=body))[0]["plain"] == 0
 
 
 @pytest.mark.parametrize("form", Form)
@@ -110,9 +180,10 @@ def test_json_with_spaces_other_orders_and_escapes() -> None:
 
 
 @pytest.mark.parametrize("form", Form)
-def test_any_damage_is_plain_only_where_the_interpreter_agrees(form: Form) -> None:
+@pytest.mark.parametrize("made", [frame, batch])
+def test_any_damage_is_plain_only_where_the_interpreter_agrees(form: Form, made: Callable[[Form], bytes]) -> None:
     chance = random.Random(19)
-    whole = frame(form)
+    whole = made(form)
     plain = 0
     for _ in range(20_000):
         data = bytearray(whole)

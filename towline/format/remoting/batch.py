@@ -11,8 +11,10 @@ from towline.errors import MalformedFrame
 
 from .stored import member_properties
 
-_HEAD: Final = struct.Struct(">iiiii")
-_PROPERTIES: Final = struct.Struct(">H")
+HEAD: Final = struct.Struct(">iiiii")
+FLAG_AT: Final = 12
+BODY_SIZE_AT: Final = 16
+LENGTH: Final = struct.Struct(">H")  # of the properties
 _RULE: Final = "the sizes of a message of a batch do not add up"
 
 
@@ -26,22 +28,22 @@ class BatchMember(NamedTuple):
 
 def member(flag: int, body: bytes, properties: bytes) -> bytes:
     """One message of a batch."""
-    size = _HEAD.size + len(body) + _PROPERTIES.size + len(properties)
-    return _HEAD.pack(size, 0, 0, flag, len(body)) + body + _PROPERTIES.pack(len(properties)) + properties
+    size = HEAD.size + len(body) + LENGTH.size + len(properties)
+    return HEAD.pack(size, 0, 0, flag, len(body)) + body + LENGTH.pack(len(properties)) + properties
 
 
 def members_of(body: bytes) -> Iterator[BatchMember]:
     """The messages of a batch. Raises MalformedFrame at the first that is not whole."""
     at = 0
     while at < len(body):
-        if len(body) - at < _HEAD.size + _PROPERTIES.size:
+        if len(body) - at < HEAD.size + LENGTH.size:
             raise MalformedFrame(f"a batch of {len(body)} bytes ends inside the message at byte {at}")
-        size, _, _, flag, body_size = _HEAD.unpack_from(body, at)
-        begin, end = at + _HEAD.size, at + size
-        properties_at = begin + body_size + _PROPERTIES.size
+        size, _, _, flag, body_size = HEAD.unpack_from(body, at)
+        begin, end = at + HEAD.size, at + size
+        properties_at = begin + body_size + LENGTH.size
         if body_size < 0 or end > len(body) or properties_at > end:
             raise MalformedFrame(_RULE)
-        (properties_size,) = _PROPERTIES.unpack_from(body, begin + body_size)
+        (properties_size,) = LENGTH.unpack_from(body, begin + body_size)
         if properties_at + properties_size != end:
             raise MalformedFrame(_RULE)
         yield BatchMember(flag, body[begin : begin + body_size], member_properties(body[properties_at:end]))

@@ -42,6 +42,7 @@ _LAYOUTS: Final = (
     "record/property_crc",
     "record/record",
     "record/rules",
+    "remoting/batch",
     "remoting/codes",
     "remoting/command",
 )

@@ -1,8 +1,9 @@
 """Plain sends on their way to put: records in a put ring, and the answers to those who sent them.
 
-`put_sends` makes the record of each row of `read_sends` and writes it into the ring as a request of its own. It notes
-what the answer will need in a row of PENDING, which stands where the request's number says. `take_answers` turns each
-PUT_OK that comes back into the frame of its answer. Whatever else comes back is the interpreter's.
+`put_sends` makes the record of each row of `read_sends`, of a batch all of them, and writes them into the ring as one
+request. It notes what the answer will need in a row of PENDING, which stands where the request's number says, and the
+size of each record in a ring of SIZES_MAX. `take_answers` turns each PUT_OK that comes back into the frame of its
+answer. Whatever else comes back is the interpreter's.
 
 A put of our own clients goes into the ring as it is, under a number of ours, and any answer goes back under theirs.
 """
@@ -11,15 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from towline.format.record import record
 from towline.format.remoting.command import VERSION
 from towline.format.remoting.wire_message import ANSWER_HEAD
 from towline.format.wire.frames import GROUP, PLACE, PUT, PUT_ANSWER
 from towline.format.wire.put_ring import ANSWERS_SIZE, HEAD_SHIFT, HEAD_SIZE, PAD, STAMP_SHIFT, WORD, Word
-from towline.kernels.base.crc import crc_of
 from towline.kernels.base.directory import NONE, find
 from towline.kernels.base.put_head import groups_in
-from towline.kernels.base.shape import BODY_CRC, CRC_MASK, MAGIC, QUEUE_ID, SYS_FLAG, TOTAL_SIZE
 from towline.kernels.base.words import (
     copy_bytes,
     load_i64,
@@ -34,6 +32,7 @@ from towline.kernels.jit.compiled import (
     I64,
     QUEUES_READ,
     READ,
+    WORDS,
     WORDS_READ,
     WRITE,
     Bytes,
@@ -44,8 +43,10 @@ from towline.kernels.jit.compiled import (
     rows_of,
     types,
 )
-from towline.limits import REQUEST_GROUPS_MAX, RETRY_TOPIC_SIZE_MAX
+from towline.limits import REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, RETRY_TOPIC_SIZE_MAX
 
+from .members import MEMBERS_MAX
+from .records import SIZES_MAX, fixed_size, store_records
 from .sends import OURS, SENDS
 
 PENDING_MAX: Final = 1 << 16  # requests without an answer
@@ -61,6 +62,7 @@ WAY: Final = np.dtype(
         ("answers_head", "i8"),
         ("next_id", "i8"),
         ("oldest_id", "i8"),  # everything before has its answer
+        ("sizes_tail", "i8"),  # where the next record's size goes
         ("born_size", "i8"),  # bytes of the sender's host: 8 or 20
         ("store_size", "i8"),  # of the broker's
         ("host_bits", "i8"),  # of SYSFLAG
@@ -83,6 +85,8 @@ PENDING: Final = np.dtype(
         ("form", "i4"),  # of the header; OURS for a put of ours
         ("one_way", "i4"),
         ("key_size", "i8"),
+        ("records", "i8"),
+        ("sizes_at", "i8"),  # where the size of the first one is
     ],
     align=True,
 )
@@ -108,6 +112,7 @@ _ANSWERS_HEAD: Final = WORD * Word.ANSWERS_HEAD.value
 _ID_AT: Final = PUT.offset["request_id"]
 _GROUP_AT: Final = PUT.size
 _QUEUE_AT: Final = PUT.size + GROUP.offset["queue_id"]
+_COUNT_AT: Final = PUT.size + GROUP.offset["count"]
 _SIZE_AT: Final = PUT.size + GROUP.offset["size"]
 _TOPIC_SIZE_AT: Final = PUT.size + GROUP.offset["topic_size"]
 _TOPIC_AT: Final = PUT.size + GROUP.size
@@ -115,17 +120,11 @@ _ANSWER_ID_AT: Final = PUT_ANSWER.offset["request_id"]
 _ANSWER_STATUS_AT: Final = PUT_ANSWER.offset["status"]
 _PLACE_AT: Final = PUT_ANSWER.size
 _PHYSICAL_AT: Final = PUT_ANSWER.size + PLACE.offset["physical_offset"]
-_FLAG: Final = record.LAYOUT.offset["flag"]
-_BORN_TIMESTAMP: Final = record.LAYOUT.offset["born_timestamp"]
-_BORN_HOST: Final = record.LAYOUT.offset["born_address"]
-_MAGIC: Final = record.MAGIC_V1 - (1 << 32)
-_NOT_TAKEN: Final = ~(
-    record.TRANSACTION_MASK | record.BORN_HOST_IPV6 | record.STORE_HOST_IPV6 | record.NEED_UNWRAP | record.INNER_BATCH
-)
-_HEAD_MIN: Final = record.LAYOUT.size
-_IPV4_HOST: Final = 8
 _PROPERTIES_MAX: Final = 32_767
-_ANSWER_ROOM: Final = 512  # bytes of an answer, at most
+_ANSWER_ROOM: Final = 512  # bytes of an answer without ids, at most
+_ID_ROOM: Final = 17  # bytes of an id and its comma, without the host's
+_IPV6_HOST: Final = 20
+ANSWER_MAX: Final = _ANSWER_ROOM + MEMBERS_MAX * (2 * _IPV6_HOST + _ID_ROOM)
 _HEAD_MAX: Final = PUT.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # bytes of a put's
 _OURS_HEAD: Final = np.frombuffer(ANSWER_HEAD, np.uint8).copy()
 _OURS_SIZES: Final = 5  # bytes before the only part
@@ -160,6 +159,7 @@ _BINARY_HEAD: Final = _bytes(
 _BINARY_OPAQUE_AT: Final = 5
 _BINARY_FIELDS_AT: Final = 17
 _ANSWER_HEAD: Final = 8  # length and mark of a frame
+_COMMA: Final = ord(",")
 _MINUS: Final = ord("-")
 _ZERO: Final = ord("0")
 _UPPER_A: Final = ord("A")
@@ -181,25 +181,6 @@ def _is_word(text: Bytes, at: int, end: int) -> bool:
 
 
 @helper
-def _store_head(memory: Bytes, at: int, row: Any, way: Any, total: int, host: Bytes, crc: int) -> int:
-    """The head of a record, up to the body; where that begins."""
-    born_at = at + _BORN_HOST
-    body_at = at + _HEAD_MIN + way.born_size + way.store_size - 2 * _IPV4_HOST
-    for place in range(at, body_at, 8):
-        raw_store_i64(memory, place, 0)  # the body is copied over what is too much
-    store_i32(memory, at + TOTAL_SIZE, total)
-    store_i32(memory, at + MAGIC, _MAGIC)
-    store_i32(memory, at + BODY_CRC, crc)
-    store_i32(memory, at + QUEUE_ID, row.queue_id)
-    store_i32(memory, at + _FLAG, row.flag)
-    store_i32(memory, at + SYS_FLAG, (row.sys_flag & _NOT_TAKEN) | way.host_bits)
-    store_i64(memory, at + _BORN_TIMESTAMP, row.born_timestamp)
-    copy_bytes(memory, born_at, host, 0, way.born_size)
-    store_i32(memory, body_at - 4, row.body_size)
-    return body_at  # type: ignore[no-any-return]
-
-
-@helper
 def _note(pendings: Rows, keys: Bytes, row: Any, way: Any, text: Bytes) -> None:
     place = way.next_id & (PENDING_MAX - 1)
     pending = pendings[place]
@@ -210,16 +191,19 @@ def _note(pendings: Rows, keys: Bytes, row: Any, way: Any, text: Bytes) -> None:
     pending.form = row.form
     pending.one_way = row.one_way
     pending.key_size = row.key_size
+    pending.records = row.records
+    pending.sizes_at = way.sizes_tail
     copy_bytes(keys, place * KEY_MAX, text, row.key_at, row.key_size)
 
 
 @helper
-def _record_size(row: Any, way: Any, properties: int) -> int:
-    """Bytes of the record, or 0 for what is the interpreter's."""
-    size = _HEAD_MIN + way.born_size + way.store_size - 2 * _IPV4_HOST
-    size += row.body_size + 1 + row.topic_size + 2 + properties
+def _records_size(row: Any, way: Any, suffix: Bytes) -> int:
+    """Bytes of a row's records, or 0 for what is the interpreter's."""
+    added = 0 if row.batch else suffix.size
+    size = row.records * fixed_size(row, way) + row.content + added
     entry = _TOPIC_AT + row.topic_size + size
-    return size if properties <= _PROPERTIES_MAX and entry <= (way.area >> 1) - WORD else 0
+    fits = size <= REQUEST_SIZE_MAX and entry <= (way.area >> 1) - WORD
+    return size if fits and row.properties_size + added <= _PROPERTIES_MAX else 0
 
 
 @helper
@@ -232,6 +216,15 @@ def _is_taken(row: Any, text: Bytes, topics: Topics) -> bool:
 
 
 @helper
+def _can_note(pendings: Rows, way: Any, records: int) -> bool:
+    """Whether there is room for a request of so many records among those that have no answer."""
+    if way.oldest_id == way.next_id:
+        return True
+    noted = way.sizes_tail - pendings[way.oldest_id & (PENDING_MAX - 1)].sizes_at
+    return way.next_id - way.oldest_id < PENDING_MAX and noted + records <= SIZES_MAX  # type: ignore[no-any-return]
+
+
+@helper
 def _place_of(memory: Bytes, way: Any, tail: int, takes: int) -> int:
     """Where an entry of `takes` bytes may stand, or -1: as far from the begin of the area as the tail, or at it."""
     at = tail & (way.area - 1)
@@ -240,8 +233,6 @@ def _place_of(memory: Bytes, way: Any, tail: int, takes: int) -> int:
         way.head = load_shared(memory, _REQUESTS_HEAD)
         if way.head < 0 or way.head > tail or tail + skip + takes - way.head > way.area:
             return -1
-    if way.next_id - way.oldest_id >= PENDING_MAX:
-        return -1
     if skip:
         raw_store_i64(memory, HEAD_SIZE + at, PAD)
         return 0
@@ -254,26 +245,12 @@ def _store_put(memory: Bytes, place: int, row: Any, way: Any, text: Bytes, head:
     copy_bytes(memory, place, head, 0, _TOPIC_AT)
     store_i64(memory, place + _ID_AT, OWN | way.next_id)
     store_i32(memory, place + _QUEUE_AT, row.queue_id)
+    store_i32(memory, place + _COUNT_AT, row.records)
     store_i32(memory, place + _SIZE_AT, total)
     memory[place + _TOPIC_SIZE_AT] = row.topic_size >> 8
     memory[place + _TOPIC_SIZE_AT + 1] = row.topic_size & 0xFF
     copy_bytes(memory, place + _TOPIC_AT, text, row.topic_at, row.topic_size)
     return place + _TOPIC_AT + row.topic_size  # type: ignore[no-any-return]
-
-
-@helper
-def _store_rest(memory: Bytes, at: int, row: Any, data: Bytes, text: Bytes, suffix: Bytes) -> None:
-    """Body, topic and properties of a record."""
-    copy_bytes(memory, at, data, row.body_at, row.body_size)
-    at += row.body_size
-    memory[at] = row.topic_size
-    copy_bytes(memory, at + 1, text, row.topic_at, row.topic_size)
-    at += 1 + row.topic_size
-    properties = row.properties_size + suffix.size
-    memory[at] = properties >> 8
-    memory[at + 1] = properties & 0xFF
-    copy_bytes(memory, at + 2, text, row.properties_at, row.properties_size)
-    copy_bytes(memory, at + 2 + row.properties_size, suffix, 0, suffix.size)
 
 
 @helper
@@ -298,9 +275,10 @@ def _store_ours(memory: Bytes, place: int, row: Any, way: Any, data: Bytes, pend
     pending.asked = load_i64(data, row.topic_at + _ID_AT)
     pending.form = OURS
     pending.one_way = 0
+    pending.sizes_at = way.sizes_tail
 
 
-@kernel(I64(WRITE, WAYS, READ, SENDS, I64, I64, READ, TOPICS, READ, READ, READ, PENDINGS, WRITE))
+@kernel(I64(WRITE, WAYS, READ, SENDS, I64, I64, READ, TOPICS, READ, READ, READ, PENDINGS, WRITE, WORDS))
 def put_sends(
     memory: Bytes,
     ways: Rows,
@@ -315,11 +293,13 @@ def put_sends(
     host: Bytes,
     pendings: Rows,
     keys: Bytes,
+    sizes: Words,
 ) -> int:
     """Writes rows of `sends` from `first` on into the ring; returns the first that was not, and `why`.
 
-    `topics` are the queues that may be sent to. `head` is that of a put of one record, without what differs; `suffix`
-    the properties that a broker adds, `host` the sender's address and port. The tail is stored once, at the end.
+    `topics` are the queues that may be sent to. `head` is that of a put of one group, without what differs; `suffix`
+    the properties that a broker adds to a single message, `host` the sender's address and port. The tail is stored
+    once, at the end.
     """
     way = ways[0]
     way.why = DONE
@@ -332,13 +312,12 @@ def put_sends(
             total = _our_size(row, data, way) - head_size
         else:
             head_size = _TOPIC_AT + row.topic_size
-            total = _record_size(row, way, row.properties_size + suffix.size)
-            total = total if _is_taken(row, text, topics) else 0
+            total = _records_size(row, way, suffix) if _is_taken(row, text, topics) else 0
         if total <= 0:
             way.why = OTHER
             break
         takes = WORD + ((head_size + total + WORD - 1) & ~(WORD - 1))
-        at = _place_of(memory, way, tail, takes)
+        at = _place_of(memory, way, tail, takes) if _can_note(pendings, way, row.records) else -1
         if at < 0:
             way.why = FULL
             break
@@ -349,11 +328,10 @@ def put_sends(
             _store_ours(memory, place + WORD, row, way, data, pendings)
         else:
             place = _store_put(memory, place + WORD, row, way, text, head, total)
-            crc = crc_of(data, row.body_at, row.body_size) & CRC_MASK
-            place = _store_head(memory, place, row, way, total, host, crc)
-            _store_rest(memory, place, row, data, text, suffix)
+            store_records(memory, place, row, way, data, text, suffix, host, sizes)
             _note(pendings, keys, row, way, text)
         way.next_id += 1
+        way.sizes_tail += row.records
         tail += takes
         number += 1
     if tail != way.tail:
@@ -366,8 +344,9 @@ def put_sends(
 
 
 @helper
-def _decimal(out: Bytes, at: int, value: int) -> int:
+def _decimal(out: Bytes, at: int, number: int) -> int:
     """Writes a number; where it ends."""
+    value: Any = np.int64(number)  # the least of 32 bits has no opposite among them
     if value < 0:
         out[at] = _MINUS
         at += 1
@@ -412,13 +391,27 @@ def _append(out: Bytes, at: int, piece: Bytes) -> int:
 
 
 @helper
-def _json_answer(out: Bytes, at: int, pending: Any, key: Bytes, key_at: int, host: Bytes, offset: int, phy: int) -> int:
-    at = _append(out, at, _BEFORE_ID)
-    at = _hexadecimal_word(out, _hexadecimal(out, at, host, host.size), phy)
+def _ids(out: Bytes, at: int, pending: Any, sizes: Words, host: Bytes, phy: int) -> int:
+    """Writes the id of each record, with commas between them; where they end."""
+    for number in range(pending.records):
+        if number:
+            out[at] = _COMMA
+            at += 1
+        at = _hexadecimal_word(out, _hexadecimal(out, at, host, host.size), phy)
+        phy += sizes[(pending.sizes_at + number) & (SIZES_MAX - 1)]
+    return at
+
+
+@helper
+def _json_answer(
+    out: Bytes, at: int, pending: Any, key: Bytes, key_at: int, sizes: Words, host: Bytes, offset: int, phy: int
+) -> int:
+    at = _ids(out, _append(out, at, _BEFORE_ID), pending, sizes, host, phy)
     at = _decimal(out, _append(out, at, _BEFORE_QUEUE), pending.queue_id)
     at = _decimal(out, _append(out, at, _BEFORE_OFFSET), offset)
-    at = _append(out, at, _BEFORE_KEY)
-    copy_bytes(out, at, key, key_at, pending.key_size)
+    if pending.key_size:
+        at = _append(out, at, _BEFORE_KEY)
+        copy_bytes(out, at, key, key_at, pending.key_size)
     at = _append(out, at + pending.key_size, _BEFORE_OPAQUE)
     return _append(out, _decimal(out, at, pending.opaque), _END)
 
@@ -432,36 +425,37 @@ def _sized(out: Bytes, at: int, end: int) -> int:
 
 @helper
 def _binary_answer(
-    out: Bytes, at: int, pending: Any, key: Bytes, key_at: int, host: Bytes, offset: int, phy: int
+    out: Bytes, at: int, pending: Any, key: Bytes, key_at: int, sizes: Words, host: Bytes, offset: int, phy: int
 ) -> int:
     begin = at
     at = _append(out, _append(out, at, _BINARY_HEAD), _FIXED_FIELDS)
     store_i32(out, begin + _BINARY_OPAQUE_AT, pending.opaque)
     at = _append(out, at, _ID_FIELD)
-    at = _sized(out, at, _hexadecimal_word(out, _hexadecimal(out, at, host, host.size), phy))
+    at = _sized(out, at, _ids(out, at, pending, sizes, host, phy))
     at = _append(out, at, _QUEUE_FIELD)
     at = _sized(out, at, _decimal(out, at, pending.queue_id))
     at = _append(out, at, _OFFSET_FIELD)
     at = _sized(out, at, _decimal(out, at, offset))
-    at = _append(out, at, _KEY_FIELD)
-    copy_bytes(out, at, key, key_at, pending.key_size)
-    at = _sized(out, at, at + pending.key_size)
+    if pending.key_size:
+        at = _append(out, at, _KEY_FIELD)
+        copy_bytes(out, at, key, key_at, pending.key_size)
+        at = _sized(out, at, at + pending.key_size)
     store_i32(out, begin + _BINARY_FIELDS_AT, at - begin - _BINARY_FIELDS_AT - 4)
     return at
 
 
 @helper
 def _write_answer(
-    out: Bytes, at: int, pending: Any, keys: Bytes, key_at: int, host: Bytes, memory: Bytes, answer: int
+    out: Bytes, at: int, pending: Any, keys: Bytes, key_at: int, sizes: Words, host: Bytes, memory: Bytes, answer: int
 ) -> int:
     """The frame of an answer; where it ends."""
     offset = load_i64(memory, answer + _PLACE_AT)
     phy = load_i64(memory, answer + _PHYSICAL_AT)
     body = at + _ANSWER_HEAD
     if pending.form == _JSON:
-        end = _json_answer(out, body, pending, keys, key_at, host, offset, phy)
+        end = _json_answer(out, body, pending, keys, key_at, sizes, host, offset, phy)
     else:
-        end = _binary_answer(out, body, pending, keys, key_at, host, offset, phy)
+        end = _binary_answer(out, body, pending, keys, key_at, sizes, host, offset, phy)
     store_i32(out, at, end - at - 4)
     store_i32(out, at + 4, pending.form << 24 | (end - body))
     return end
@@ -481,8 +475,10 @@ def _our_answer(out: Bytes, at: int, pending: Any, memory: Bytes, answer: int, s
     return at + size
 
 
-@kernel(I64(WRITE, WAYS, PENDINGS, READ, READ, WRITE, ANSWERS))
-def take_answers(memory: Bytes, ways: Rows, pendings: Rows, keys: Bytes, host: Bytes, out: Bytes, answers: Rows) -> int:
+@kernel(I64(WRITE, WAYS, PENDINGS, READ, WORDS_READ, READ, WRITE, ANSWERS))
+def take_answers(
+    memory: Bytes, ways: Rows, pendings: Rows, keys: Bytes, sizes: Words, host: Bytes, out: Bytes, answers: Rows
+) -> int:
     """Takes answers to requests of `put_sends`, of plain sends PUT_OK alone; returns how many rows of `answers` it has.
 
     `host` is the broker's address and port, as it stands in ids. The next answer is another's where `why` is OTHER.
@@ -511,7 +507,7 @@ def take_answers(memory: Bytes, ways: Rows, pendings: Rows, keys: Bytes, host: B
         if number & OWN == 0 or pending.id != number & ~OWN or not sound:
             way.why = OTHER
             break
-        room = word + _ANSWER_ROOM if ours else _ANSWER_ROOM
+        room = _ANSWER_ROOM + (word if ours else pending.records * (2 * host.size + _ID_ROOM))
         if way.out + room > out.size or filled + 1 > answers.size:
             way.why = FULL
             break
@@ -519,7 +515,7 @@ def take_answers(memory: Bytes, ways: Rows, pendings: Rows, keys: Bytes, host: B
             if ours:
                 end = _our_answer(out, way.out, pending, memory, at, word)
             else:
-                end = _write_answer(out, way.out, pending, keys, place * KEY_MAX, host, memory, at)
+                end = _write_answer(out, way.out, pending, keys, place * KEY_MAX, sizes, host, memory, at)
             if filled == 0 or answers[filled - 1].connection != pending.connection:
                 answers[filled].connection = pending.connection
                 answers[filled].start = way.out

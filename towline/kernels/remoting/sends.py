@@ -1,9 +1,10 @@
 """Plain sends among the frames that came on a connection (`towline.format.remoting.command`, `.headers`).
 
-A send is plain where nothing of it has to be thought about: SEND_MESSAGE_V2 of one message, in either form of header,
-with a topic that is no group's, properties that parse, hold a UNIQ_KEY and no name that a broker writes or that asks
-for a form. Its row has everything that its record and its answer need. Every other frame is the interpreter's: its row
-says where it stands. Whatever is not understood here is not refused here.
+A send is plain where nothing of it has to be thought about: SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, in either form of
+header, with a topic that is no group's, properties that parse, hold a UNIQ_KEY and no name that a broker writes or that
+asks for a form; of a batch the messages add up, and the properties of the whole, which nobody stores, may be missing.
+Its row has everything that its records and its answer need. Every other frame is the interpreter's: its row says where
+it stands. Whatever is not understood here is not refused here.
 
 A put of our own clients (`towline.format.remoting.wire_message`) has a row too: OURS, with its head and its records.
 """
@@ -20,6 +21,8 @@ from towline.kernels.base.shape import NAME_END, PAIR_END, properties_form
 from towline.kernels.base.words import BLOCK, copy_bytes, load_i32, load_i64, load_u8, load_u16, load_u32, raw_i64
 from towline.kernels.jit.compiled import I64, READ, WRITE, Bytes, Rows, helper, kernel, rows_of
 
+from .members import count_messages
+
 # One frame. Places count in the bytes that came, but for topic and properties: those are in `text`, unescaped.
 SENT: Final = np.dtype(
     [
@@ -33,7 +36,9 @@ SENT: Final = np.dtype(
         ("properties_at", "i8"),
         ("properties_size", "i8"),  # with the last separator
         ("key_at", "i8"),  # the value of UNIQ_KEY
-        ("key_size", "i8"),
+        ("key_size", "i8"),  # 0: none
+        ("records", "i8"),  # that it becomes; of a put of ours 0, as it is some already
+        ("content", "i8"),  # bytes of their bodies and properties, without what a broker adds
         ("queue_id", "i4"),
         ("sys_flag", "i4"),
         ("flag", "i4"),  # of the message
@@ -41,7 +46,7 @@ SENT: Final = np.dtype(
         ("form", "i4"),  # of the header
         ("one_way", "i4"),
         ("plain", "i4"),  # PLAIN, OURS, or 0: only `begin` and `size` are filled
-        ("unused", "i4"),
+        ("batch", "i4"),  # 1: its body is a batch's
     ],
     align=True,
 )
@@ -62,6 +67,7 @@ _OURS_SIZES: Final = 9  # bytes before the parts
 _PUT_KIND: Final = Kind.PUT.value
 _PUT_SIZE: Final = PUT.size
 _SEND: Final = RequestCode.SEND_MESSAGE_V2.value
+_SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 _LENGTH: Final = LENGTH.size
 _BINARY_FIXED: Final = 13  # bytes of a ROCKETMQ header before the remark
 _ANSWER: Final = ANSWER
@@ -143,6 +149,11 @@ def _is_false(data: Bytes, at: int, end: int) -> bool:
 
 
 @helper
+def _is_true(data: Bytes, at: int, end: int) -> bool:
+    return end - at == 4 and load_u32(data, at) == 0x74727565
+
+
+@helper
 def _is_ascii(data: Bytes, at: int, end: int) -> bool:
     """Whether every byte of [at, end) is."""
     found = 0
@@ -156,9 +167,20 @@ def _is_ascii(data: Bytes, at: int, end: int) -> bool:
 
 
 @helper
+def _is_send(row: Any, code: int) -> bool:
+    """Whether a request's code is that of a send; takes what it says of it."""
+    if code == _SEND_BATCH:
+        row.batch = 1
+    return code in (_SEND, _SEND_BATCH)
+
+
+@helper
 def _take_field(row: Any, bit: int, data: Bytes, at: int, end: int) -> bool:
     """Takes the field of a letter, but for topic and properties; False where it is not plain."""
     if bit == _BATCH:
+        if _is_true(data, at, end):
+            row.batch = 1
+            return True
         return _is_false(data, at, end)
     if bit not in _NUMBERS:
         return _is_ascii(data, at, end)
@@ -182,7 +204,7 @@ def _take_field(row: Any, bit: int, data: Bytes, at: int, end: int) -> bool:
 @helper
 def _read_binary(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: int) -> int:
     """The fields of a header in [at, end); where `text` is free behind them, 0 where they are not plain."""
-    if end - at < _BINARY_FIXED + 8 or load_u16(data, at) != _SEND:
+    if end - at < _BINARY_FIXED + 8 or not _is_send(row, load_u16(data, at)):
         return 0
     flag = load_i32(data, at + 9)
     row.opaque = load_i32(data, at + 5)
@@ -437,7 +459,7 @@ def _read_json(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: int)
         if byte != _COMMA:
             return 0
         at += 1
-    if code != _SEND or flag & _ANSWER or not fields or not opaque or _skip_space(data, at + 1, end) != end:
+    if not _is_send(row, code) or flag & _ANSWER or not fields or not opaque or _skip_space(data, at + 1, end) != end:
         return 0
     row.one_way = flag & _ONE_WAY
     return free
@@ -471,15 +493,27 @@ def _is_plain(row: Any, text: Bytes) -> bool:
     """Whether topic and properties are; the last separator is added where it is missing."""
     if row.topic_size == 0 or row.topic_size > _TOPIC_MAX or load_u8(text, row.topic_at) == _PERCENT:
         return False
+    row.key_size = 0
     if row.properties_size == 0 or row.properties_size > _PROPERTIES_MAX:
-        return False
+        return row.batch == 1 and row.properties_size == 0  # type: ignore[no-any-return]
     end = row.properties_at + row.properties_size
     if load_u8(text, end - 1) != PAIR_END:
         text[end] = PAIR_END
         row.properties_size += 1
         end += 1
     sound, suspect = properties_form(text, row.properties_at, end)
-    return sound and suspect == 0 and _find_key(row, text, row.properties_at, end)
+    found = _find_key(row, text, row.properties_at, end)
+    return sound and suspect == 0 and (found or row.batch == 1)
+
+
+@helper
+def _holds_records(row: Any, data: Bytes) -> bool:
+    """Whether the body of a row can become records; fills in how many, and what they hold."""
+    if row.batch:
+        return count_messages(row, data)
+    row.records = 1
+    row.content = row.body_size + row.properties_size
+    return True
 
 
 @helper
@@ -501,6 +535,7 @@ def _read_ours(row: Any, data: Bytes, at: int, end: int) -> bool:
     row.topic_size = head_size
     row.body_at = body_at + head_size
     row.body_size = size
+    row.records = 0
     row.one_way = 0
     row.plain = OURS
     return True
@@ -521,6 +556,7 @@ def read_sends(data: Bytes, size: int, sends: Rows, text: Bytes) -> int:
         row = sends[count]
         row.begin = at
         row.plain = 0
+        row.batch = 0
         if length < _LENGTH or length > FRAME_MAX:
             row.size = BROKEN
             return count + 1
@@ -540,10 +576,11 @@ def read_sends(data: Bytes, size: int, sends: Rows, text: Bytes) -> int:
             elif row.form == _ROCKETMQ and not _read_ours(row, data, at + _LENGTH, end):
                 after = _read_binary(row, data, header_at, header_end, text, free)
         if after and _is_plain(row, text):
-            row.plain = PLAIN
             row.body_at = header_end
             row.body_size = end - header_end
-            free = after
+            if _holds_records(row, data):
+                row.plain = PLAIN
+                free = after
         at = end
         count += 1
     return count
