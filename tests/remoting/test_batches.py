@@ -1,5 +1,6 @@
 """Batches by kernels, beside what the interpreter makes of the same frames: records, answers, and their order."""
 
+import contextlib
 import os
 import random
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from tests.processes.nodes import ending
 from towline.format.files.topics import TopicConfig
 from towline.format.record.record import Host
 from towline.format.remoting.batch import member
-from towline.format.remoting.codes import RequestCode
+from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command, Form, decode, encode
 from towline.format.remoting.stored import BrokerFacts
 from towline.format.wire.frames import PUT, decode_put_answer, encode_put_answer, encode_put_refusal
@@ -41,6 +42,10 @@ PROPERTIES = ("", "WAIT\x01true\x02", f"UNIQ_KEY\x01{KEY}\x02WAIT\x01true", f"UN
 OF_MEMBERS = ("", "TAGS\x01A", "TAGS\x01A\x02", "KEYS\x01\u4e2d\u6587\x02TAGS\x01\U0001f600", "k\x01" + "v" * 3_000)
 SYS_FLAGS = (0, 1, 0x301, 0x3C, 0xFF, -1, (1 << 31) - 1)
 FLAGS = (0, 7, -1, -(1 << 31), (1 << 31) - 1)
+
+
+class LeftAlone(Exception):
+    """The frame is not for kernels."""
 
 
 class BothWays:
@@ -76,10 +81,11 @@ class BothWays:
         return True
 
     def send(self, frame: bytes) -> tuple[bytes, bytes]:
-        """What stands in the log, but for what put stamps: by kernels, and by the interpreter."""
+        """What stands in the log, but for what put stamps: by kernels, and by the interpreter. Raises LeftAlone."""
         came = np.frombuffer(frame, np.uint8)
         assert self.plain.read(came) == 1
-        assert self.plain.put(self.connection, came, 0, 1) == (1, puts.DONE)
+        if self.plain.put(self.connection, came, 0, 1) != (1, puts.DONE):
+            raise LeftAlone
         taken = self.node.requests.take(entry_max(AREA))
         assert taken is not None
         head = taken[1][: read_request_word(taken[0])[0]]
@@ -126,11 +132,11 @@ def ways(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BothWays]:
     made.close()
 
 
-def frame_of(chance: random.Random, form: Form) -> bytes:
-    """A batch of a producer, of any kind that is plain."""
+def frame_of(chance: random.Random, form: Form, most: int = 100) -> bytes:
+    """A batch of a producer, of any kind that is plain, with at most so many messages."""
     members = [
         member(chance.choice(FLAGS), chance.randbytes(chance.choice((0, 1, 7, 100, 3_000))), text.encode())
-        for text in chance.choices(OF_MEMBERS, (5, 5, 5, 5, 1), k=chance.choice((1, 2, 3, 32, 100)))
+        for text in chance.choices(OF_MEMBERS, (5, 5, 5, 5, 1), k=min(most, chance.choice((1, 2, 3, 32, 100))))
     ]
     fields = sent("batches", chance.choice(PROPERTIES), e=3, f=chance.choice(SYS_FLAGS), h=chance.choice(FLAGS))
     code, batch = chance.choice(((310, "true"), (320, "true"), (320, "false")))
@@ -160,6 +166,22 @@ def test_a_batch_that_is_not_acknowledged_is_told_the_same_both_ways(ways: BothW
         assert mine == theirs
 
 
+def test_a_damaged_batch_is_left_alone_or_stored_as_the_interpreter_stores_it(ways: BothWays) -> None:
+    chance = random.Random(69)
+    stored = 0
+    for _ in range(3_000):
+        frame = bytearray(frame_of(chance, chance.choice(list(Form)), 3))
+        for _ in range(chance.randint(1, 3)):
+            frame[chance.randrange(4, len(frame))] = chance.randrange(256)
+        with contextlib.suppress(LeftAlone):
+            mine, theirs = ways.send(bytes(frame))
+            assert mine == theirs
+            mine, theirs = ways.answer(ways.placed(1, 2))
+            assert mine == theirs
+            stored += 1
+    assert 500 < stored < 2_900
+
+
 # --- a node
 
 
@@ -186,6 +208,35 @@ def test_the_first_batch_of_a_topic_and_the_next_are_stored_and_answered_alike(n
         assert answer.fields["transactionId"] == KEY
     assert (first.fields["queueOffset"], second.fields["queueOffset"]) == ("0", "8")
     assert {**first.fields, "msgId": "", "queueOffset": ""} == {**second.fields, "msgId": "", "queueOffset": ""}
+
+
+@pytest.mark.parametrize(
+    ("damaged", "why"),
+    [
+        (b"", "empty"),
+        (member(0, b"x", b"")[:-2], "ends inside"),
+        (member(0, b"x", b"") + member(0, b"x" * 9, b"")[:-1], "do not add up"),
+        ((1 << 31).to_bytes(4, "big") + bytes(30), "do not add up"),
+        ((22).to_bytes(4, "big") + bytes(12) + b"\xff\xff\xff\xff" + bytes(10), "do not add up"),
+        (bytes(1_000), "do not add up"),
+        (member(0, b"x", b"k\x01" + b"v" * 32_766), "properties"),
+        (member(0, b"x", b"CLUSTER\x01other\x02"), "CLUSTER"),
+    ],
+    ids=["empty", "cut", "cut later", "negative", "negative body", "zeros", "long properties", "a broker's property"],
+)
+def test_a_batch_that_cannot_be_is_refused_with_the_reason_once_its_queue_is_known_too(
+    node: RemotingNode, client: RawClient, damaged: bytes, why: str
+) -> None:
+    sound = [member(0, b"sound", b"")]
+    before = node.pids()
+    first = client.put_batch("refusing", [damaged])
+    assert client.put_batch("refusing", sound).code == 0
+    second = client.put_batch("refusing", [damaged])
+    assert (second.code, second.remark) == (first.code, first.remark)
+    assert second.code == ResponseCode.MESSAGE_ILLEGAL
+    assert why in second.remark
+    assert client.put_batch("refusing", sound).code == 0
+    assert node.pids() == before
 
 
 @pytest.mark.parametrize("form", Form)
