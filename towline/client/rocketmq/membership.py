@@ -122,6 +122,7 @@ def watch(session: Session, facts: Facts) -> Talk:
     member = _member(session)
     if member.generation == facts["generation"] and not session.has_news:
         yield Pause(LOOK_S)
+    session.has_news = False  # of which nobody may have heard: what comes from here on is seen by the next watch
     before = _state(member)
     yield from _look(session, member)
     if _state(member) != before:

@@ -44,6 +44,7 @@ _LAYOUTS: Final = (
     "record/rules",
     "remoting/batch",
     "remoting/codes",
+    "remoting/wire_message",
     "remoting/command",
 )
 
