@@ -1,7 +1,5 @@
 """What one peer makes a server hold: seen by connection, bounded, and forgotten with it."""
 
-import os
-import resource
 import socket as sockets
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +23,6 @@ from .test_link import FACTS, OWN, REQUEST
 
 SHARE = 4 * MIB
 FORGIVEN_MAX = 4 * KIB  # heartbeats of a few seconds, the greeting
-FD_SETSIZE = 1024
 
 
 @pytest.fixture
@@ -55,20 +52,6 @@ def is_cut(connection: sockets.socket) -> bool:
     except ConnectionError:
         return True
     return True
-
-
-@pytest.fixture
-def many_descriptors() -> Iterator[None]:
-    """What is opened from here on has a number that select() refuses."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4 * FD_SETSIZE, hard)), hard))
-    taken = [os.open(os.devnull, os.O_RDONLY)]
-    while taken[-1] < FD_SETSIZE:
-        taken.append(os.dup(taken[0]))
-    yield
-    for descriptor in taken:
-        os.close(descriptor)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture

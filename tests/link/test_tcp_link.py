@@ -21,6 +21,8 @@ from towline.link.keys import Key
 from towline.link.poller import Poller
 from towline.link.tcp_link import OUT_MAX, READ_SIZE, SpeaksZeroMQ, TcpLink
 
+from .conftest import FD_SETSIZE
+
 FACTS: Final = {"role": "producer", "cluster": "c", "store": "", "name": "n"}
 WAIT_S: Final = 10.0
 
@@ -89,6 +91,13 @@ def test_it_greets_and_messages_pass_both_ways(peer: Peer) -> None:
     assert [bytes(part) for part in received(peer.link)] == [b"c"]
     assert peer.link.receive() is None
     assert not peer.link.lost
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_program_with_more_than_a_thousand_descriptors_connects_as_well() -> None:
+    with contextlib.closing(Peer()) as peer:
+        assert peer.connection.fileno() > FD_SETSIZE
+        assert peer.greet() == FACTS
 
 
 @pytest.mark.parametrize("size", [0, 1, READ_SIZE - 60, READ_SIZE - 1, READ_SIZE, READ_SIZE + 1, 5 * MIB])

@@ -3,11 +3,13 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from serve.service import ServeAgent
+from tests.closing import closed_afterwards
 from tests.serve.building import Built
 from tests.serve.conftest import build
 from towline.errors import NoAnswer
@@ -100,6 +102,7 @@ class Serving:
         return status, json.loads(bytes(parts[1])), parts[2:]
 
     def close(self) -> None:
+        self.agent.drain()
         for link in self.links:
             link.close()
         close_context(self.context)
@@ -118,9 +121,10 @@ def serve() -> Iterator[Serve]:
         made.append(Serving(built))
         return made[-1]
 
-    yield new
-    for serving in made:
-        serving.close()
+    with contextmanager(closed_afterwards)():
+        yield new
+        for serving in made:
+            serving.close()
 
 
 def pull_of(request_id: int) -> bytes:

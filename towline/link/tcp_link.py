@@ -5,7 +5,6 @@ A port of ZeroMQ's says so by its first byte, before it is asked anything (RFC 2
 
 import contextlib
 import errno
-import select
 import selectors
 import socket
 import time
@@ -215,7 +214,7 @@ class TcpLink:
         """Raises NoAnswer where no address is left."""
         if self._socket is None:
             raise NoAnswer(self.endpoint, 0, self._trouble)
-        if not select.select([], [self._socket], [], 0)[1]:
+        if not _is_writable(self._socket):
             return
         failed = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if failed:
@@ -378,6 +377,13 @@ class TcpLink:
     @staticmethod
     def _descriptor(selector: selectors.BaseSelector) -> int:
         return int(selector.fileno())  # type: ignore[attr-defined]
+
+
+def _is_writable(sock: socket.socket) -> bool:
+    """By epoll or the like where the system has it: select() refuses descriptors from 1024 on."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(sock, selectors.EVENT_WRITE)
+        return bool(selector.select(0))
 
 
 def _probe(sock: socket.socket) -> None:

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,15 @@ ASYNC = {"flush_disk_type": "ASYNC_FLUSH"}
 
 
 class Flow:
-    """A thread that sends numbered messages to the queues in turn, closely or with pauses, until it is stopped."""
+    """A thread that sends numbered messages to the queues in turn, closely or with pauses, until it is stopped.
 
-    def __init__(self, node: TestNode, *, pauses: bool = True, body: int = 100) -> None:
-        self.sent: dict[int, int] = defaultdict(int)
+    `sent` is the next number of each queue.
+    """
+
+    def __init__(
+        self, node: TestNode, *, pauses: bool = True, body: int = 100, sent: Mapping[int, int] | None = None
+    ) -> None:
+        self.sent: dict[int, int] = defaultdict(int, sent or {})
         self._endpoint, self._pauses, self._padding = node.endpoint, pauses, bytes(body)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -171,8 +176,7 @@ def test_a_follower_of_a_killed_node_goes_on_with_its_next_start(node: TestNode,
         seen = Seen(consumer)
         for round_ in range(3):
             before = sum(followed.messages.values())
-            with Flow(node, pauses=False) as flow:
-                flow.sent.update(seen.next)
+            with Flow(node, pauses=False, sent=seen.next) as flow:
                 seen.until(lambda: sum(followed.messages.values()) > before + 100, "following")  # noqa: B023
             node.kill_all(round_)  # while it follows, or just after
             node.start()
