@@ -97,6 +97,8 @@ def _of_remoting() -> Iterator[Goal]:
         yield Goal("T5", what, "per_s", _single(clients), *rates, unit="/s", system=REMOTING)
     what = "one at a time, RocketMQ's protocol, 1 client, p50"
     yield Goal("T5", what, "p50_us", _single(1), 80, 40, True, " us", REMOTING)
+    what = "replay by Towline's client at the port for RocketMQ's clients, of the best peer"
+    yield Goal("T8", what, "per_s_of_best", _is(Kind.REPLAY, 100), 2.8, 5, unit="x", system=REMOTING)
     for number, kind, of, goal in (
         ("J1", Kind.JAVA_SYNC, "one send after the other", 2),
         ("J2", Kind.JAVA_BATCH, "batches of 32", 3),

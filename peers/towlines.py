@@ -58,7 +58,7 @@ def run(address: str, work: Work, go: Callable[[], None]) -> Answer:
     put, serve = address.split()
     match work.kind:
         case Kind.REPLAY:
-            return _replay(serve, work, go)
+            return replay(serve, work, go)
         case Kind.FIRST:
             return _first(put, work, go)
         case _:
@@ -210,7 +210,8 @@ def _listens(path: str) -> None:
         probe.connect(path)
 
 
-def _replay(serve: str, work: Work, go: Callable[[], None]) -> Answer:
+def replay(serve: str, work: Work, go: Callable[[], None]) -> Answer:
+    """Reads by a Consumer at an address of the node's."""
     load_crc_kernel()
     with Consumer(serve, TOPIC, suspend_ms=0) as consumer:
         consumer.position()  # linked, as the others' clients are

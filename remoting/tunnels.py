@@ -332,14 +332,16 @@ class Tunnels:
         return done
 
     def _say_pulled(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
-        """An answer with its records; those that cannot be read at once are asked of serve, one answer at a time."""
+        """An answer with its records, or their place for a client that reads the files itself; records that cannot be
+        read at once are asked of serve, one answer at a time."""
         _, _, _, number, *_, flags = expect(PULL_ANSWER, parts[0])
-        if flags & RECORDS_IN_FILE and tunnel.files is not None and number in tunnel.pulls:
+        pull = tunnel.pulls.get(number)
+        if flags & RECORDS_IN_FILE and tunnel.files is not None and pull is not None and not _reads_files(pull):
             records = tunnel.files.read(parts[2], waits=False)
             if records is None:
                 tunnel.again.append(number)
                 if len(tunnel.again) == 1:
-                    self._send(tunnel, SERVE, tunnel.pulls[number])
+                    self._send(tunnel, SERVE, pull)
                 return
             head = _with(bytes(parts[0]), _ANSWER_FLAGS_AT, bytes([flags & ~RECORDS_IN_FILE]))
             parts = [head, parts[1], records]
@@ -376,6 +378,11 @@ def _process_for(op: object, main: str) -> str:
     if op in _OF_BOTH:
         return main
     return SCHEDULE if str(op).startswith(_OF_SCHEDULE) else SERVE
+
+
+def _reads_files(pull: list[Buffer]) -> bool:
+    """Whether the client itself asked for the records' place."""
+    return bool(bytes(pull[0])[_FLAGS_AT] & PULL_READS_FILES)
 
 
 def _with(data: bytes, at: int, value: bytes) -> bytes:

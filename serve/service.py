@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from serve.groups.wiring import check_asker, groups_of, is_group_question, refusal_facts
+from towline.clock import boot_id
 from towline.errors import LinkRefused, MalformedFrame, QueueDamaged, TowlineError
 from towline.format.wire.frames import (
     ANSWER,
@@ -152,6 +153,7 @@ class ServeAgent:
                     pull_bytes_max=pull_size_max(settings),
                     put_port=settings.listen_port if role == "master" else 0,
                     commitlog=str(node.store.commitlog.resolve()),
+                    boot=boot_id(),
                     tail=tail_facts(node),
                 ),
                 partial(read_secret, node.runtime.secret),

@@ -24,6 +24,12 @@ def boottime_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def boot_id() -> str:
+    """Changes with every boot of the machine: positions of another boot are of no worth. Raises OSError where the
+    system is not Linux."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
 class Clock(Protocol):
     def now_ms(self) -> int:
         """Milliseconds since 1970: for what is stored and for deadlines that cross machines."""

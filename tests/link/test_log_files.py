@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from towline.clock import boot_id
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import STRETCH
 from towline.limits import FRAME_SIZE_MAX
@@ -13,6 +14,7 @@ from towline.link.log_files import OPEN_MAX, LogFiles
 BASE = 1 << 20
 CONTENT = bytes(range(256)) * 16
 ENDPOINT = "ipc:///run/node/serve.sock"
+LOOPBACK = "tcp://127.0.0.1:10911"
 
 
 def made(directory: Path, base: int = BASE) -> Path:
@@ -107,7 +109,24 @@ def test_a_place_that_cannot_be(files: LogFiles, base: int, start: int, size: in
 
 @pytest.mark.parametrize(
     ("endpoint", "welcome"),
-    [("tcp://127.0.0.1:10911", {"commitlog": "/"}), (ENDPOINT, {}), (ENDPOINT, {"commitlog": 7})],
+    [
+        (LOOPBACK, {"commitlog": "/"}),
+        (LOOPBACK, {"commitlog": "/", "boot": "of another machine, at the end of a tunnel"}),
+        ("tcp://node0:10911", {"commitlog": "/", "boot": boot_id()}),
+        (LOOPBACK, {"boot": boot_id()}),
+        (ENDPOINT, {}),
+        (ENDPOINT, {"commitlog": 7}),
+    ],
 )
 def test_no_files_of_a_node_elsewhere(endpoint: str, welcome: dict[str, object]):
     assert LogFiles.of(endpoint, welcome) is None
+
+
+@pytest.mark.parametrize("endpoint", [LOOPBACK, "tcp://[::1]:10911", "tcp://localhost:10911"])
+def test_a_node_behind_a_local_port_shows_by_its_boot_that_its_files_are_here(endpoint: str, tmp_path: Path):
+    files = LogFiles.of(endpoint, {"commitlog": str(tmp_path), "boot": boot_id()})
+    assert files is not None
+    found = files.read(stretch(made(tmp_path), 1, 10))
+    assert found is not None
+    assert bytes(found) == CONTENT[1:11]
+    files.close()

@@ -88,14 +88,19 @@ def test_a_message_and_an_answer_of_megabytes_pass(node: RemotingNode) -> None:
 
 
 def test_records_that_stand_back_to_back_are_read_from_the_log(node: RemotingNode) -> None:
-    """The node names their place to its remoting process, and their bytes cross one socket: so it reads the files."""
+    """The node names their place to its remoting process, and their bytes cross one socket: so it reads the files. A
+    client on the machine reads them itself, and none of the node's processes does."""
     sent = [os.urandom(1_000) for _ in range(4_000)]
     with Producer(address(node), compression=None) as producer:
         producer.send_bodies("stretch", sent, queue_id=0)
-    before = read_by(node.pids()["remoting"])
-    with Consumer(address(node), "stretch", reads_files=False) as consumer:
-        assert bodies(consumer, len(sent)) == sent
-    assert read_by(node.pids()["remoting"]) - before > 4_000 * 1_000
+    readers = [node.pids()[name] for name in ("remoting", "serve")]
+    for reads_files in (False, True):
+        before = [read_by(pid) for pid in readers]
+        with Consumer(address(node), "stretch", reads_files=reads_files) as consumer:
+            assert bodies(consumer, len(sent)) == sent
+        remoting, serve = (read_by(pid) - each for pid, each in zip(readers, before, strict=True))
+        assert (remoting > 4_000 * 1_000) is not reads_files
+        assert serve < 1_000 * 1_000
 
 
 def read_by(pid: int) -> int:

@@ -51,10 +51,9 @@ class Consumer:
     suspend_ms     how long the node may hold a pull while nothing arrives
     timeout_ms     how long the node, or every group, may be out of reach before NoAnswer
     body_size_max  cap on a decompressed body, bytes
-    reads_files    on the node's machine, where this process may open the node's files: over an ipc endpoint records
-                   that stand back to back are read from the log, and only their places come over the link; there and
-                   over loopback TCP messages at the end of the log are read without asking while they follow each
-                   other closely
+    reads_files    on the node's machine (ipc, loopback TCP), where this process may open the node's files: records that
+                   stand back to back are read from the log, and only their places come over the link; messages at the
+                   end of the log are read without asking while they follow each other closely
     check_crcs     the CRC of each body is compared before it is handed out. What does not fit is read from another node
                    of the group, where one is known; else it raises DamagedMessage, and `seek` leads behind it
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from towline.clock import boot_id
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import STRETCH, Buffer, expect
 from towline.limits import FRAME_SIZE_MAX
@@ -38,11 +39,12 @@ class LogFiles:
 
     @classmethod
     def of(cls, endpoint: str, welcome: Mapping[str, Any]) -> Self | None:
-        """The files of the node behind `endpoint`; None for another machine, or a node that names no files."""
-        directory = welcome.get("commitlog")
-        if not isinstance(directory, str) or not directory or parse(endpoint).scheme != "ipc":
+        """The files of the node behind `endpoint`; None for another machine, or a node that names no files. What
+        answers at a local port may be the end of a tunnel: the machine's boot tells it."""
+        directory, to = welcome.get("commitlog"), parse(endpoint)
+        if not isinstance(directory, str) or not directory or not to.is_local:
             return None
-        return cls(Path(directory))
+        return cls(Path(directory)) if to.scheme == "ipc" or _is_of_this_boot(welcome) else None
 
     def read(self, place: Buffer, *, waits: bool = True) -> Buffer | None:
         """The bytes of a STRETCH, copied; None where they cannot be read, so that the node has to send them, and
@@ -87,6 +89,13 @@ class LogFiles:
         known = self._open.pop(base, None)
         if known is not None:
             os.close(known[0])
+
+
+def _is_of_this_boot(welcome: Mapping[str, Any]) -> bool:
+    try:
+        return bool(welcome.get("boot") == boot_id())
+    except OSError:  # no Linux, where no node is either
+        return False
 
 
 def _close_all(files: _Open) -> None:

@@ -19,11 +19,11 @@ from enum import Enum, IntEnum, IntFlag
 from pathlib import Path
 from typing import Final
 
+from towline.clock import boot_id
 from towline.errors import NotTheWriter, PositionsUnusable
 from towline.format.wire.refusals import Cause
 from towline.limits import SLAVES_MAX
 
-from .process import boot_id
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word

@@ -5,7 +5,6 @@ import os
 import platform
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -24,11 +23,6 @@ def check_machine() -> None:
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise UnsupportedMachine(sys.platform, platform.machine())
-
-
-def boot_id() -> str:
-    """Changes with every boot of the machine: positions of another boot are of no worth."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def die_with_parent(parent: int) -> None:

@@ -26,6 +26,7 @@ from typing import Final
 
 import numpy as np
 
+from towline.clock import boot_id
 from towline.errors import DiskFull, MalformedFile, StoreNotWritable, SyncFailed
 from towline.format.files.durable import Durable
 from towline.limits import MIB, PAGE
@@ -42,7 +43,6 @@ from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Duty, Position
-from towline.runtime.process import boot_id
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 

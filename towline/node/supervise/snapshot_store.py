@@ -20,13 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from towline.clock import boot_id
 from towline.errors import DiskFull, PositionsUnusable, StoreNotWritable, SyncFailed
 from towline.log.files.store_files import AbortFile, write_atomically
 from towline.log.recovery.shutdown_snapshot import Known, KnownQueue
 from towline.node.store.confirmed import confirmed_parts
 from towline.places import Runtime, Store
 from towline.runtime.positions import Position, Positions
-from towline.runtime.process import boot_id
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
