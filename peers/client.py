@@ -34,6 +34,7 @@ class Program(Protocol):
 PROGRAMS: Final = {
     "towline": "towlines",
     "towline-ring": "rings",
+    "towline-tcp": "tcps",
     "towline-remoting": "remotings",
     "nats": "nats",
     "redis": "redis",

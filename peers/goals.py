@@ -10,6 +10,7 @@ from .plan import Durability, Kind, Replica, Work
 
 TOWLINE: Final = "towline"
 RING: Final = "towline-ring"
+TCP: Final = "towline-tcp"
 REMOTING: Final = "towline-remoting"
 PUT_PROCESS: Final = "towline:put"
 
@@ -62,6 +63,10 @@ def _of_best(number: str, what: str, of: Callable[[Work], bool], floor: float | 
     )
 
 
+def _clients(count: int) -> str:
+    return f"{count} client{'s' * (count > 1)}"
+
+
 def _is(kind: Kind, body: int = 100) -> Callable[[Work], bool]:
     return lambda work: work.kind is kind and work.body == body
 
@@ -88,17 +93,18 @@ def _latencies(
 
 
 def _of_remoting() -> Iterator[Goal]:
-    """Of the port for RocketMQ's clients: frames made before, its Java clients beside a real broker, who is idle."""
+    """Of the remoting port: our own client there and frames of RocketMQ's made before, its Java clients beside a real
+    broker, who is idle."""
     for clients, floor in ((1, 3), (4, 4)):
-        what = f"put pipelined 100 B, {clients} client{'s' * (clients > 1)}, of the best peer: RocketMQ's protocol"
-        yield Goal("T1", what, "per_s_of_best", _put(100, clients=(clients,)), floor, 5, unit="x", system=REMOTING)
-    for clients, rates in ((1, (10_000, 20_000)), (4, (25_000, 40_000))):
-        what = f"one at a time, RocketMQ's protocol, {clients} client{'s' * (clients > 1)}"
-        yield Goal("T5", what, "per_s", _single(clients), *rates, unit="/s", system=REMOTING)
-    what = "one at a time, RocketMQ's protocol, 1 client, p50"
-    yield Goal("T5", what, "p50_us", _single(1), 80, 40, True, " us", REMOTING)
-    what = "replay by Towline's client at the port for RocketMQ's clients, of the best peer"
-    yield Goal("T8", what, "per_s_of_best", _is(Kind.REPLAY, 100), 2.8, 5, unit="x", system=REMOTING)
+        what = f"put pipelined 100 B, {_clients(clients)}, of the best peer: TCP"
+        yield Goal("T1", what, "per_s_of_best", _put(100, clients=(clients,)), floor, 5, unit="x", system=TCP)
+    for system, way in ((TCP, "TCP"), (REMOTING, "RocketMQ's protocol")):
+        for clients, rates in ((1, (10_000, 20_000)), (4, (25_000, 40_000))):
+            what = f"one at a time, {way}, {_clients(clients)}"
+            yield Goal("T5", what, "per_s", _single(clients), *rates, unit="/s", system=system)
+        yield Goal("T5", f"one at a time, {way}, 1 client, p50", "p50_us", _single(1), 80, 40, True, " us", system)
+    what = "replay, of the best peer: TCP"
+    yield Goal("T8", what, "per_s_of_best", _is(Kind.REPLAY, 100), 2.8, 5, unit="x", system=TCP)
     for number, kind, of, goal in (
         ("J1", Kind.JAVA_SYNC, "one send after the other", 2),
         ("J2", Kind.JAVA_BATCH, "batches of 32", 3),

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Final, Protocol, cast
 
-from . import java_peer, kafka, nats, redis, remotings, rings, rocketmq, towlines
+from . import java_peer, kafka, nats, redis, remotings, rings, rocketmq, tcps, towlines
 from .plan import JAVA as BY_JAVA
 from .plan import PYTHON, Setup, Work
 
@@ -55,7 +55,7 @@ class System(Protocol):
     def client(self) -> list[str]: ...
 
 
-OURS: Final = ("towline", "towline-ring", "towline-remoting")  # the others are the peers
+OURS: Final = ("towline", "towline-ring", "towline-tcp", "towline-remoting")  # the others are the peers
 PYTHONS: Final = ("towline", "kafka", "nats", "redis")  # with a client for Python code
 JAVA: Final = ("rocketmq", "kafka")  # servers and clients that have to be warm
 SYSTEMS: Final = cast(
@@ -63,6 +63,7 @@ SYSTEMS: Final = cast(
     {
         "towline": towlines,
         "towline-ring": rings,
+        "towline-tcp": tcps,
         "towline-remoting": remotings,
         "rocketmq": rocketmq,
         "kafka": kafka,

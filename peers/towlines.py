@@ -1,4 +1,4 @@
-"""Towline's clients over ZeroMQ: requests of many messages (of one where one is sent at a time), encoded beforehand."""
+"""Towline's clients over ZeroMQ or TCP: requests of many messages (of one where one is sent at a time), encoded beforehand."""
 
 import math
 import select
@@ -24,7 +24,7 @@ from towline.errors import BenchFailed, TowlineError
 from towline.format.wire.frames import Buffer, Group, decode_put_answer, encode_put
 from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
-from towline.link.dealer import Link
+from towline.link.wire import Link
 
 from .plan import Answer, Kind, Setup, Work
 from .stream_client import SILENT_S
@@ -148,7 +148,7 @@ class _Client(PutClient):
         return self._timed(work, requests, together, window, total)
 
     def _timed(self, work: Work, requests: list[Request], together: int, window: int, total: int) -> Answer:
-        link, clock, descriptor = self._link, time.perf_counter_ns, _descriptor(self._link)
+        link, clock = self._link, time.perf_counter_ns
         began = clock()
         until = began + int(work.seconds * 1e9)
         step = 1e9 / work.rate if work.rate else 0.0
@@ -171,7 +171,7 @@ class _Client(PutClient):
                     raise BenchFailed(f"the link to put was lost after {len(us)} answers")
                 wait_s = (due - clock()) / 1e9 if open_ else SILENT_S
                 # Nothing is there to be read, so the descriptor says when there is; ZeroMQ's own poll counts in ms.
-                if not select.select([descriptor], [], [], max(0.0, wait_s))[0] and not open_:
+                if not select.select([_descriptor(link)], [], [], max(0.0, wait_s))[0] and not open_:
                     raise BenchFailed("the put process does not answer")
                 continue
             if answer[0][_STATUS_AT] != PutStatus.PUT_OK:
@@ -184,7 +184,9 @@ class _Client(PutClient):
 
 
 def _descriptor(link: Link) -> int:
-    return int(link.sockets[0].get(zmq.FD))
+    """What becomes readable when the link has something to receive."""
+    first = link.sockets[0]
+    return first if isinstance(first, int) else int(first.get(zmq.FD))
 
 
 def _first(endpoint: str, work: Work, go: Callable[[], None]) -> Answer:

@@ -15,7 +15,8 @@ SIZES: Final = (100, KIB, 16 * KIB)
 RATE: Final = 5000.0
 MILLION: Final = 1_000_000
 RING_KINDS: Final = (Kind.PUT, Kind.SINGLE, Kind.RATE, Kind.TAIL)
-REMOTING_KINDS: Final = (Kind.PUT, Kind.SINGLE, Kind.REPLAY)
+TCP_KINDS: Final = (Kind.PUT, Kind.SINGLE, Kind.RATE, Kind.TAIL, Kind.REPLAY)
+REMOTING_KINDS: Final = (Kind.PUT, Kind.SINGLE)
 JAVAS: Final = ("towline-remoting", "rocketmq")  # with a port for RocketMQ's own clients
 HOLDERS: Final = ("towline-remoting", "nats", "redis")  # of connections that say nothing
 ORDER: Final = (
@@ -35,7 +36,7 @@ MANY: Final = 1000  # queues: what has more is done last
 BESIDE: Final = (1, 4)  # clients of the works that are compared in every round
 
 # Guesses, until a turn has been measured: seconds of a start and an end, of what is around a work, of a warming.
-START_S: Final = {"rocketmq": 6.0, "kafka": 6.0, "towline": 2.5, "towline-ring": 2.5, "towline-remoting": 2.5}
+START_S: Final = {"rocketmq": 6.0, "kafka": 6.0, **dict.fromkeys(OURS, 2.5)}
 OTHERS_START_S: Final = 0.5
 AROUND_S: Final = 1.0
 WARM_MAX_S: Final = 3.0
@@ -197,7 +198,7 @@ def _is_large(work: Work) -> bool:
 
 
 def takes_part(system: str, work: Work) -> bool:
-    """A replica is Towline's own matter; ring and remoting are ways to put."""
+    """A replica is Towline's own matter; ring, tcp and remoting are ways to put."""
     if work.kind in PYTHON:
         return system in PYTHONS and (work.kind is not Kind.SEND_BODIES or system == "towline")
     if work.kind in BY_JAVA:
@@ -206,6 +207,8 @@ def takes_part(system: str, work: Work) -> bool:
         return system in HOLDERS
     if system == "towline-remoting":
         return work.kind in REMOTING_KINDS and work.setup == Setup()
+    if system == "towline-tcp":
+        return work.kind in TCP_KINDS and replace(work.setup, durability=Durability.ASYNC) == Setup()
     if system == "towline-ring":
         return work.kind in RING_KINDS and work.queues == 1 and work.replica is Replica.NONE
     return work.replica is Replica.NONE or system in OURS

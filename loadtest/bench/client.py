@@ -1,16 +1,19 @@
 """A put client at wire level: requests encoded beforehand, a window of them on their way, answers counted."""
 
 import time
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import zmq
 
-from towline.errors import BenchFailed, TopicExists
+from towline.errors import BenchFailed, NoAnswer, TopicExists
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, decode_put_answer, expect, json_part, read_json
 from towline.format.wire.status import PutStatus
+from towline.client.link.wires import ZEROMQ, link_to
 from towline.link.context import Context
-from towline.link.dealer import Link
+from towline.link.dealer import await_any
 from towline.link.poller import Poller
+from towline.link.tcp_link import SpeaksZeroMQ
+from towline.link.wire import Link
 
 from .shapes import TOPIC, Load
 
@@ -20,12 +23,11 @@ STATUS_AT: Final = 1  # byte of a PUT_ANSWER
 
 
 class PutClient:
-    """One greeted link to a put process."""
+    """One greeted link to a put process: over ZeroMQ, or plain TCP where the endpoint is a remoting port."""
 
     def __init__(self, context: Context, endpoint: str) -> None:
-        self._link = Link(context, endpoint, FACTS)
+        self._link, self.welcome = greeted(context, endpoint)
         self._poller = Poller(self._link)
-        self._link.greet(ANSWER_MAX_MS)
 
     def make_topic(self, topic: str = TOPIC, queues: int = 0) -> None:
         """A topic of so many queues, unless it is there; 0: as many as a topic has by default. Raises BenchFailed."""
@@ -68,3 +70,22 @@ class PutClient:
             if self._link.lost or not self._poller.poll(ANSWER_MAX_MS):
                 raise BenchFailed("the put process does not answer")
         return parts
+
+
+def greeted(context: Context, endpoint: str) -> tuple[Link, dict[str, Any]]:
+    """A link to this endpoint, and the welcome there. Raises NoAnswer, LinkRefused."""
+    deadline = time.monotonic() + ANSWER_MAX_MS / 1000
+    link = link_to(context, endpoint, FACTS, None)
+    while True:
+        try:
+            welcome = link.try_greet()
+        except SpeaksZeroMQ:
+            ZEROMQ.add(endpoint)
+            link.close()
+            link, welcome = link_to(context, endpoint, FACTS, None), None
+        if welcome is not None:
+            return link, welcome
+        remaining_ms = int((deadline - time.monotonic()) * 1000) + 1
+        if remaining_ms <= 0:
+            raise NoAnswer(endpoint, ANSWER_MAX_MS, link.trouble)
+        await_any((link,), remaining_ms)
