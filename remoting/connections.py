@@ -25,6 +25,7 @@ from towline.format.remoting.command import ONE_WAY, Command, encode, frame_size
 from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
 
+from .seats import Seats
 from .tls import BeginsWrong, Security, Tls
 
 READ_MAX: Final = 256 * KIB  # of one connection before it is another's turn
@@ -63,6 +64,7 @@ class Connection:
         self._out: deque[memoryview] = deque()
         self._out_size = 0
         self.counted = 0  # of `held`, in the sum of all
+        self.seat: tuple[bool, bool] = (False, False)  # whether the kernel serves it, and takes puts of ours
         self.is_open = True
 
     @property
@@ -74,6 +76,15 @@ class Connection:
     def waits(self) -> bool:
         """Whether the client has not taken everything that was sent."""
         return bool(self._out)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its bytes are what they seem, and none of them waits here."""
+        return self._security is None and self._tls is None and not self._in and not self._out
+
+    def received(self, data: Buffer) -> None:
+        """Takes what a kernel has received."""
+        self._in += data
 
     def receive(self) -> None:
         """Adds what has come to `whole`. Raises ConnectionError where the client has ended it."""
@@ -202,6 +213,7 @@ class Connections:
     ) -> None:
         """Listens. Raises CannotListen."""
         self._security = security
+        self.seats = Seats()
         self._take, self._is_full = take, is_full
         self._opaque = count(1)
         self._numbers = count(1)
@@ -239,6 +251,12 @@ class Connections:
     def fileno(self) -> int:
         """Readable when `cycle` has something to do."""
         return self._selector.fileno()
+
+    def received(self, descriptor: int, data: Buffer) -> None:
+        """Takes what a kernel has received of a client, and not taken."""
+        connection = self._selector.get_key(descriptor).data
+        connection.received(data)
+        self._serve(connection)
 
     def cycle(self) -> int:
         """Takes what has arrived; returns how many sockets were ready."""
@@ -318,6 +336,9 @@ class Connections:
         self._changed.clear()
 
     def drop_silent(self, now: float) -> None:
+        for connection in self._open:
+            if connection.seat[0]:
+                connection.heard = max(connection.heard, self.seats.heard_ms(connection.sock.fileno()) / 1_000)
         for connection in [each for each in self._open if now - each.heard > SILENT_S and not each.keeps_silent]:
             self._drop(connection, f"nothing was heard of it for {SILENT_S:.0f} s")
 
@@ -371,6 +392,13 @@ class Connections:
     def _count(self, connection: Connection) -> None:
         if not connection.is_open:
             return
+        seat = (connection.is_plain and connection not in self._stalled, connection.puts)
+        if seat != connection.seat:
+            connection.seat, descriptor = seat, connection.sock.fileno()
+            if seat[0]:
+                self.seats.give(descriptor, connection.number, connection.host, puts=connection.puts)
+            else:
+                self.seats.take(descriptor)
         self._held += connection.held - connection.counted
         connection.counted = connection.held
         if self._held > HELD_MAX:
@@ -382,6 +410,8 @@ class Connections:
         self._by_number.pop(connection.number, None)
         self._held -= connection.counted
         connection.counted = 0
+        if connection.is_open:
+            self.seats.take(connection.sock.fileno())
         with suppress(KeyError, ValueError):
             self._selector.unregister(connection.sock)
         connection.close()

@@ -23,18 +23,25 @@ from towline.kernels.jit.rows import fields_of
 from towline.kernels.remoting import puts
 from towline.kernels.remoting.records import SIZES_MAX
 from towline.kernels.remoting.sends import OURS, SENT, TEXT_MAX, read_sends
-from towline.limits import MIB
+from towline.kernels.remoting.turns import EVENTS_SIZE, FAILPOINTS, TURN, stay
+from towline.limits import KIB, MIB
+from towline.link.native import address_of_call
 from towline.link.put_ring import ClientRing
-from towline.runtime.failpoints import ARMED, reach
+from towline.runtime.failpoints import ARMED, address_of_failpoints, reach
 
 from .connections import Connection
 from .outcomes import outcome, places_told
+from .seats import Seats
 
 ROWS: Final = 1_024  # frames that are read at once
 ANSWERS_MAX: Final = 4_096  # rows of answers that are taken at once
 OUT_SIZE: Final = 2 * MIB
+SPINS: Final = 3_000  # some 100 us, as put's
+CAME_SIZE: Final = 256 * KIB  # of one client at once, before it is another's turn
 assert OUT_SIZE >= puts.ANSWER_MAX
 NS_PER_MS: Final = 1_000_000
+# An epoll_event, packed on x86-64 alone; of its data the system's epoll and Python's use the lower half.
+EVENT: Final = np.dtype([("events", "<u4"), ("descriptor", "<i4"), ("unused", "<u4")])
 _DEADLINE_AT: Final = PUT.offset["deadline"]
 
 # Gets frames for the connection of this number.
@@ -74,6 +81,16 @@ class PlainSends:
         self._out = np.zeros(OUT_SIZE, np.uint8)
         self._answered = np.zeros(ANSWERS_MAX, puts.ANSWERED)
         self._rows: Any = fields_of(self._answered)
+        self._came = np.zeros(CAME_SIZE, np.uint8)
+        self._events = np.zeros(EVENTS_SIZE, np.uint8)
+        self._turns = np.zeros(1, TURN)
+        self.turn: Any = fields_of(self._turns)[0]
+        self.turn.bell, self.turn.put_bell, self.turn.spins = ring.fileno(), ring.put_bell, SPINS
+        self.turn.failpoint = address_of_failpoints(FAILPOINTS)
+        self.turn.store_bits = STORE_HOST_IPV6 if store_ipv6 else 0
+        for name in ("epoll_wait", "recv", "send", "read", "write"):
+            setattr(self.turn, name, address_of_call(name))
+        self.turn.clock, self.turn.give_way = address_of_call("clock_gettime"), address_of_call("sched_yield")
         self._way.area, self._way.next_id, self._way.oldest_id = area, 1, 1
         self._way.store_size = 20 if store_ipv6 else 8
 
@@ -127,6 +144,57 @@ class PlainSends:
             self._ring.nudge()
         return int(done), int(way.why)
 
+    def stay(self, seats: Seats, glances: int, clients: int, ms: int) -> int:
+        """Serves clients without the interpreter, for so long at most; returns why no longer
+        (`towline.kernels.remoting.turns`). `turn` says the rest.
+
+        `glances` and `clients` are descriptors of epolls: of all that ends the sleep, of the clients.
+        """
+        way, turn = self._way, self.turn
+        way.tail, way.head = self._ring.requests.places
+        tail, way.answers_head = self._ring.answers.places
+        now_ms = time.monotonic_ns() // NS_PER_MS
+        turn.glances, turn.clients, turn.until_ms = glances, clients, now_ms + ms
+        turn.wall_ms = self._wall_ms() - now_ms + self._deadline_ms
+        why = stay(
+            self._memory,
+            self._ways,
+            self._turns,
+            seats.rows,
+            seats.hosts,
+            seats.places,
+            self._came,
+            self._sends,
+            self._text,
+            self._topics.arrays,
+            self._head,
+            self._suffix,
+            self._store,
+            self._pendings,
+            self._keys,
+            self._sizes,
+            self._out,
+            self._answered,
+            self._events,
+        )
+        self._ring.requests.go_to(way.tail, way.head)
+        self._ring.answers.go_to(max(tail, way.answers_head), way.answers_head)
+        return int(why)
+
+    def came(self, start: int, end: int) -> bytes:
+        """What a client has sent, of which `stay` has not taken these bytes."""
+        return self._came[start:end].tobytes()
+
+    def shown(self, count: int) -> list[int]:
+        """The descriptors that ended `stay`."""
+        events = self._events[: EVENT.itemsize * count].view(EVENT)
+        return [int(descriptor) for descriptor in events["descriptor"]]
+
+    def deliver(self, count: int, deliver: Deliver) -> None:
+        """Hands out so many rows of answers."""
+        for row in self._rows[:count]:
+            deliver(row.connection, self._out[row.start : row.start + row.size].tobytes())
+
     def take(self, deliver: Deliver) -> tuple[int, int]:
         """Hands out the answers that are there; returns how many rows of them there were, and why no more."""
         way = self._way
@@ -135,8 +203,7 @@ class PlainSends:
         count = puts.take_answers(
             self._memory, self._ways, self._pendings, self._keys, self._sizes, self._store, self._out, self._answered
         )
-        for row in self._rows[:count]:
-            deliver(row.connection, self._out[row.start : row.start + row.size].tobytes())
+        self.deliver(count, deliver)
         self._ring.answers.go_to(max(tail, way.answers_head), way.answers_head)
         return int(way.oldest_id - before), int(way.why)
 

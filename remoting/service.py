@@ -14,6 +14,7 @@ from towline.format.remoting.consumers import read_heartbeat
 from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
 from towline.format.remoting.stored import BrokerFacts
+from towline.kernels.remoting import turns
 from towline.limits import KIB, LOOK_MS, MIB
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
@@ -64,6 +65,7 @@ from .tunnels import PUT, SCHEDULE, SERVE, SOCKETS_MAX, Tunnels
 SILENT_EVERY_MS: Final = 1_000
 TOPICS_EVERY_MS: Final = 100  # a change of the topics is known this late at most
 LINKS_EVERY_MS: Final = 2
+STAY_MS: Final = 5  # for clients that ask again and again, before all else is looked at
 
 
 class RemotingAgent:
@@ -267,10 +269,7 @@ class RemotingAgent:
                 self._put.plain.forget_topics()
         self._put.disarm()
         done = self._put.cycle(now_ms) + self._cycle_links(now_ms)
-        if not self._put.is_full:
-            done += self._connections.cycle()
-            self._put.await_answer()
-            done += self._put.cycle(now_ms)
+        asked = self._serve_clients(now_ms)
         self._transactions.cycle(now_ms)
         self._consumers.cycle(now_ms)
         self._calls.cycle(now_ms)
@@ -287,8 +286,46 @@ class RemotingAgent:
             self._connections.drop_silent(time.monotonic())
             self._admin.look()
         self._forget_dropped()
+        if asked:
+            done += asked + self._stay()
         # Where everything was done that is there, another turn would only find that out: whatever comes ends the sleep.
         return 0 if self._put.may_sleep and not self._connections.are_stalled else done
+
+    def _serve_clients(self, now_ms: int) -> int:
+        """Takes what has arrived, and the answers of put that come at once; returns how much of what has arrived."""
+        if self._put.is_full:
+            return 0
+        asked = self._connections.cycle()
+        self._put.await_answer()
+        self._put.cycle(now_ms)
+        return asked
+
+    def _stay(self) -> int:
+        """Has a kernel serve those who ask again at once, for STAY_MS at most. Returns how much it was."""
+        clock, connections = self._node.clock, self._connections
+        done, now_ms = 0, clock.monotonic_ms()
+        until_ms = now_ms + STAY_MS
+        while now_ms < until_ms:
+            plain = self._put.plain
+            if plain is None or self._put.is_full or connections.are_stalled:
+                break
+            why = plain.stay(connections.seats, self._poller.descriptors, connections.fileno(), until_ms - now_ms)
+            turn = plain.turn
+            self._line.count(Counter.MESSAGES, turn.messages)
+            done += int(turn.messages)
+            plain.deliver(turn.answered, connections.deliver)
+            now_ms = clock.monotonic_ms()
+            if turn.left_of:
+                connections.received(turn.left_of, plain.came(turn.left_at, turn.left_end))
+                self._put.await_answer()
+                self._put.cycle(now_ms)
+                done += 1
+            connections.flush()
+            if why == turns.SHOWN:
+                self._poller.shown(plain.shown(turn.shown))
+            if why != turns.LEFT:
+                break
+        return done
 
     def _cycle_links(self, now_ms: int) -> int:
         """Looks at the sockets that were readable, at all where nobody has polled for a while: a look costs as much as

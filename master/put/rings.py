@@ -30,7 +30,7 @@ from towline.kernels.jit.rows import REQUEST, RequestStatus, fields_of
 from towline.kernels.put import put_ring as kernel
 from towline.kernels.put.append import ANSWER_MAX, Appender
 from towline.limits import REQUEST_GROUPS_MAX
-from towline.link.native import address_of_write, bytes_from
+from towline.link.native import address_of_call, bytes_from
 from towline.link.put_ring import NodeRing, RingBroken, RingRefused
 from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
@@ -92,7 +92,8 @@ class RingTable:
         self._ring = fields_of(self._rings)[0]
         self._ring.area = area
         self._ring.entry, self._ring.entry_max = self._entry.ctypes.data, self._entry.size
-        self._ring.write, self._ring.bell_byte = address_of_write(), self._bell_byte.ctypes.data
+        self._ring.write, self._ring.bell_byte = address_of_call("write"), self._bell_byte.ctypes.data
+        self._ring.give_way = address_of_call("sched_yield")
         self.why = kernel.EMPTY  # the last call came back
 
     def begin(self, ring: NodeRing, spins: int, *, keeps: bool) -> None:

@@ -51,9 +51,9 @@ def address_of(function: str) -> int:
     return address
 
 
-def address_of_write() -> int:
-    """The address of the system's `write`: descriptor, address, size."""
-    address = ctypes.cast(_LIBC.write, ctypes.c_void_p).value
+def address_of_call(function: str) -> int:
+    """The address of one of the C library's functions."""
+    address = ctypes.cast(getattr(_LIBC, function), ctypes.c_void_p).value
     assert address is not None
     return address
 

@@ -3,8 +3,9 @@
 ZeroMQ sockets are polled through ZeroMQ, never by their raw descriptor, which shows edges only (H12).
 """
 
+import select
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import zmq
 
@@ -49,12 +50,14 @@ class Poller:
         self._waited_ms = self._found = 0
         self.busy = False  # since what was freed was given back
         self._tended: dict[Pollable, tuple[Socket | int, ...]] = {}
+        self._epoll: Any = None  # of `descriptors`
+        self._by_descriptor: dict[int, Socket | int] = {}
         for source in sources:
             self.add(source)
 
     def add(self, source: Pollable | int) -> None:
         for item in _items(source):
-            self._poller.register(item, _READ)
+            self._register(item)
         if not isinstance(source, int):
             self._tended[source] = source.sockets
 
@@ -62,8 +65,7 @@ class Poller:
         """Removes a source, before it is closed."""
         items = (source,) if isinstance(source, int) else self._tended.pop(source)
         for item in items:
-            self._poller.unregister(item)
-            self._ready.discard(item)
+            self._unregister(item)
 
     def poll(self, timeout_ms: int, rest: Rest | None = None) -> bool:
         """True as soon as a source is readable, False after `timeout_ms`. 0 checks and does not wait.
@@ -89,6 +91,41 @@ class Poller:
                 self._idle()
         return bool(found)
 
+    @property
+    def descriptors(self) -> int:
+        """The descriptor of an epoll on all sources by their own descriptors, for sleeps of a few ms without the
+        interpreter.
+
+        A link may have something and not show it (H12), so no `poll` is left out for long. Linux.
+        """
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            for item, _ in self._poller.sockets:
+                self._show(item)
+        return int(self._epoll.fileno())
+
+    def shown(self, descriptors: Iterable[int]) -> None:
+        """Has these of `descriptors` be `ready`, as if `poll` had found them."""
+        self._silent = self._looked = False
+        self._ready = {self._by_descriptor[each] for each in descriptors if each in self._by_descriptor}
+
+    def _register(self, item: Socket | int) -> None:
+        self._poller.register(item, _READ)
+        if self._epoll is not None:
+            self._show(item)
+
+    def _unregister(self, item: Socket | int) -> None:
+        self._poller.unregister(item)
+        self._ready.discard(item)
+        for descriptor in [each for each, shown in self._by_descriptor.items() if shown is item or shown == item]:
+            del self._by_descriptor[descriptor]
+            self._epoll.unregister(descriptor)
+
+    def _show(self, item: Socket | int) -> None:
+        descriptor = item if isinstance(item, int) else int(item.get(zmq.FD))
+        self._by_descriptor[descriptor] = item
+        self._epoll.register(descriptor, select.EPOLLIN)
+
     def _idle(self) -> None:
         busy = self._found >= BUSY
         if self.busy and not busy:
@@ -97,10 +134,9 @@ class Poller:
 
     def _replace(self, source: Pollable, sockets: tuple[Socket | int, ...]) -> None:
         for socket in sockets:
-            self._poller.unregister(socket)
-            self._ready.discard(socket)
+            self._unregister(socket)
         for socket in source.sockets:
-            self._poller.register(socket, _READ)
+            self._register(socket)
         self._tended[source] = source.sockets
 
     def was_silent(self, source: Pollable | None = None) -> bool:

@@ -242,6 +242,11 @@ class ClientRing:
         """The descriptor of the doorbell that put rings while the client sleeps."""
         return self._own_bell
 
+    @property
+    def put_bell(self) -> int:
+        """The descriptor of put's doorbell."""
+        return self._bell
+
     def fits(self, size: int) -> bool:
         """Whether a request of `size` bytes, head and records, fits into the ring at all."""
         return size <= entry_max(self._size)

@@ -30,6 +30,7 @@ MODULES: Final = (
     "base.resting",
     "remoting.sends",
     "remoting.puts",
+    "remoting.turns",
 )
 TOOLS: Final = ("scan.verify", "put.ring_load", "scan.heads", "scan.pairs")  # no process of a node calls these
 

@@ -34,7 +34,7 @@ from towline.kernels.base.words import (
     raw_store_i64,
     store_shared,
 )
-from towline.kernels.jit.calls import bytes_at, call_word
+from towline.kernels.jit.calls import bytes_at, call_int, call_word
 from towline.kernels.jit.compiled import (
     I64,
     READ,
@@ -59,6 +59,10 @@ ROW: Final = 3  # the next request was not stored: the row behind the stored one
 FULL: Final = 4  # there is no room for the next answer
 BROKEN: Final = 5  # what comes next is no entry
 
+# A spinner is at work for the scheduler, which leaves who is to answer it waiting behind it for up to a millisecond, on
+# the same processor, with another one idle. So after so many spins (a mask: 8 us) it lets others go first.
+GIVE_WAY_EVERY: Final = 255
+
 # A ring as kernels see it. Positions are of `towline.format.wire.put_ring`.
 RING: Final = np.dtype(
     [
@@ -77,6 +81,7 @@ RING: Final = np.dtype(
         ("spins", "i8"),  # at an empty ring, until the next request
         ("spins_max", "i8"),  # all together
         ("write", "i8"),  # address of the system's `write`; 0: the caller wakes the client
+        ("give_way", "i8"),  # address of the system's `sched_yield`; 0: spins hold the processor
         ("bell", "i8"),  # the client's doorbell, a descriptor
         ("bell_byte", "i8"),  # address of what is written to it
         ("received_ms", "i8"),  # monotonic
@@ -261,6 +266,8 @@ def serve_ring(memory: Bytes, rings: Rows, requests: Rows, answers: Bytes, appen
                     return ASLEEP
             spins -= 1
             pause()
+            if spins & GIVE_WAY_EVERY == 0 and ring.give_way != 0:
+                call_int(ring.give_way, 0, 0, 0, 0)
             ring.tail = load_shared(memory, _REQUESTS_TAIL)
         spins_left += spins
         if not _is_sound(ring, seen):
