@@ -252,10 +252,10 @@ class Connections:
         """Readable when `cycle` has something to do."""
         return self._selector.fileno()
 
-    def received(self, descriptor: int, data: Buffer) -> None:
-        """Takes what a kernel has received of a client, and not taken."""
+    def received(self, descriptor: int, came: Callable[[], bytes], taken: int) -> None:
+        """Takes what a kernel has received of a client but for the first `taken` bytes: of its carry, else `came`."""
         connection = self._selector.get_key(descriptor).data
-        connection.received(data)
+        connection.received((self.seats.empty(descriptor) or came())[taken:])
         self._serve(connection)
 
     def cycle(self) -> int:
@@ -364,6 +364,8 @@ class Connections:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def _receive(self, connection: Connection) -> None:
+        if connection.seat[0]:
+            connection.received(self.seats.empty(connection.sock.fileno()))
         try:
             connection.receive()
         except OSError as error:
@@ -398,7 +400,7 @@ class Connections:
             if seat[0]:
                 self.seats.give(descriptor, connection.number, connection.host, puts=connection.puts)
             else:
-                self.seats.take(descriptor)
+                connection.received(self.seats.take(descriptor))
         self._held += connection.held - connection.counted
         connection.counted = connection.held
         if self._held > HELD_MAX:

@@ -29,9 +29,8 @@ from towline.link.native import address_of_call
 from towline.link.put_ring import ClientRing
 from towline.runtime.failpoints import ARMED, address_of_failpoints, reach
 
-from .connections import Connection
+from .connections import Connection, Connections
 from .outcomes import outcome, places_told
-from .seats import Seats
 
 ROWS: Final = 1_024  # frames that are read at once
 ANSWERS_MAX: Final = 4_096  # rows of answers that are taken at once
@@ -84,13 +83,13 @@ class PlainSends:
         self._came = np.zeros(CAME_SIZE, np.uint8)
         self._events = np.zeros(EVENTS_SIZE, np.uint8)
         self._turns = np.zeros(1, TURN)
-        self.turn: Any = fields_of(self._turns)[0]
-        self.turn.bell, self.turn.put_bell, self.turn.spins = ring.fileno(), ring.put_bell, SPINS
-        self.turn.failpoint = address_of_failpoints(FAILPOINTS)
-        self.turn.store_bits = STORE_HOST_IPV6 if store_ipv6 else 0
+        self._turn: Any = fields_of(self._turns)[0]
+        self._turn.bell, self._turn.put_bell, self._turn.spins = ring.fileno(), ring.put_bell, SPINS
+        self._turn.failpoint = address_of_failpoints(FAILPOINTS)
+        self._turn.store_bits = STORE_HOST_IPV6 if store_ipv6 else 0
         for name in ("epoll_wait", "recv", "send", "read", "write"):
-            setattr(self.turn, name, address_of_call(name))
-        self.turn.clock, self.turn.give_way = address_of_call("clock_gettime"), address_of_call("sched_yield")
+            setattr(self._turn, name, address_of_call(name))
+        self._turn.clock, self._turn.give_way = address_of_call("clock_gettime"), address_of_call("sched_yield")
         self._way.area, self._way.next_id, self._way.oldest_id = area, 1, 1
         self._way.store_size = 20 if store_ipv6 else 8
 
@@ -144,17 +143,19 @@ class PlainSends:
             self._ring.nudge()
         return int(done), int(way.why)
 
-    def stay(self, seats: Seats, glances: int, clients: int, ms: int) -> int:
+    def stay(self, connections: Connections, glances: int, ms: int) -> int:
         """Serves clients without the interpreter, for so long at most; returns why no longer
-        (`towline.kernels.remoting.turns`). `turn` says the rest.
+        (`towline.kernels.remoting.turns`). What the kernel has left is handed to `connections`, to be sent or taken.
 
-        `glances` and `clients` are descriptors of epolls: of all that ends the sleep, of the clients.
+        `glances` is the descriptor of an epoll of all that ends the sleep.
         """
-        way, turn = self._way, self.turn
+        seats = connections.seats
+        way, turn = self._way, self._turn
+        turn.carries = seats.carries
         way.tail, way.head = self._ring.requests.places
         tail, way.answers_head = self._ring.answers.places
         now_ms = time.monotonic_ns() // NS_PER_MS
-        turn.glances, turn.clients, turn.until_ms = glances, clients, now_ms + ms
+        turn.glances, turn.clients, turn.until_ms = glances, connections.fileno(), now_ms + ms
         turn.wall_ms = self._wall_ms() - now_ms + self._deadline_ms
         why = stay(
             self._memory,
@@ -163,6 +164,7 @@ class PlainSends:
             seats.rows,
             seats.hosts,
             seats.places,
+            seats.carried,
             self._came,
             self._sends,
             self._text,
@@ -177,20 +179,26 @@ class PlainSends:
             self._answered,
             self._events,
         )
+        seats.carries = turn.carries
         self._ring.requests.go_to(way.tail, way.head)
         self._ring.answers.go_to(max(tail, way.answers_head), way.answers_head)
+        self._deliver(turn.answered, connections.deliver)
+        if turn.left_of:
+            connections.received(turn.left_of, lambda: self._came[: turn.left_end].tobytes(), turn.left_at)
         return int(why)
 
-    def came(self, start: int, end: int) -> bytes:
-        """What a client has sent, of which `stay` has not taken these bytes."""
-        return self._came[start:end].tobytes()
+    @property
+    def taken(self) -> int:
+        """How many sends the last `stay` has taken."""
+        return int(self._turn.messages)
 
-    def shown(self, count: int) -> list[int]:
-        """The descriptors that ended `stay`."""
-        events = self._events[: EVENT.itemsize * count].view(EVENT)
+    @property
+    def shown(self) -> list[int]:
+        """The descriptors that ended the last `stay`, where something else showed."""
+        events = self._events[: EVENT.itemsize * self._turn.shown].view(EVENT)
         return [int(descriptor) for descriptor in events["descriptor"]]
 
-    def deliver(self, count: int, deliver: Deliver) -> None:
+    def _deliver(self, count: int, deliver: Deliver) -> None:
         """Hands out so many rows of answers."""
         for row in self._rows[:count]:
             deliver(row.connection, self._out[row.start : row.start + row.size].tobytes())
@@ -203,7 +211,7 @@ class PlainSends:
         count = puts.take_answers(
             self._memory, self._ways, self._pendings, self._keys, self._sizes, self._store, self._out, self._answered
         )
-        self.deliver(count, deliver)
+        self._deliver(count, deliver)
         self._ring.answers.go_to(max(tail, way.answers_head), way.answers_head)
         return int(way.oldest_id - before), int(way.why)
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from towline.format.record.record import BORN_HOST_IPV6, Host
 from towline.kernels.jit.rows import fields_of
-from towline.kernels.remoting.turns import HOST_MAX, PLACES, SEAT
+from towline.kernels.remoting.turns import ALL_CARRIES, CARRIES, CARRY_SIZE, HOST_MAX, PLACES, SEAT
 
 SEATS: Final = 1 << 15  # descriptors; a client with a later one is the interpreter's
 
@@ -18,6 +18,8 @@ class Seats:
         self.rows = np.zeros(SEATS, SEAT)
         self.hosts = np.zeros(SEATS * HOST_MAX, np.uint8)
         self.places = np.zeros(PLACES, np.int32)
+        self.carried = np.zeros(CARRIES * CARRY_SIZE, np.uint8)
+        self.carries = ALL_CARRIES  # bit n: carry n + 1 is free
         self._fields: Any = fields_of(self.rows)
 
     def give(self, descriptor: int, number: int, host: Host, *, puts: bool) -> None:
@@ -31,10 +33,22 @@ class Seats:
         row.number = number
         self.places[number % PLACES] = descriptor
 
-    def take(self, descriptor: int) -> None:
-        """Has the interpreter serve it."""
-        if descriptor < SEATS:
-            self._fields[descriptor].number = 0
+    def take(self, descriptor: int) -> bytes:
+        """Has the interpreter serve it, which begins with these bytes."""
+        if descriptor >= SEATS:
+            return b""
+        self._fields[descriptor].number = 0
+        return self.empty(descriptor)
+
+    def empty(self, descriptor: int) -> bytes:
+        """Takes the beginning of a frame out of a client's carry."""
+        row = self._fields[descriptor] if descriptor < SEATS else None
+        if row is None or not row.carry:
+            return b""
+        start = CARRY_SIZE * (row.carry - 1)
+        self.carries |= 1 << (row.carry - 1)
+        row.carry = 0
+        return self.carried[start : start + row.filled].tobytes()
 
     def heard_ms(self, descriptor: int) -> int:
         """When something came last that the kernel took, by the monotonic clock; 0 where nothing did."""

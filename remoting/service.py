@@ -309,20 +309,16 @@ class RemotingAgent:
             plain = self._put.plain
             if plain is None or self._put.is_full or connections.are_stalled:
                 break
-            why = plain.stay(connections.seats, self._poller.descriptors, connections.fileno(), until_ms - now_ms)
-            turn = plain.turn
-            self._line.count(Counter.MESSAGES, turn.messages)
-            done += int(turn.messages)
-            plain.deliver(turn.answered, connections.deliver)
+            why = plain.stay(connections, self._poller.descriptors, until_ms - now_ms)
+            self._line.count(Counter.MESSAGES, plain.taken)
             now_ms = clock.monotonic_ms()
-            if turn.left_of:
-                connections.received(turn.left_of, plain.came(turn.left_at, turn.left_end))
+            if why == turns.LEFT:
                 self._put.await_answer()
                 self._put.cycle(now_ms)
-                done += 1
             connections.flush()
+            done += plain.taken + (why == turns.LEFT)
             if why == turns.SHOWN:
-                self._poller.shown(plain.shown(turn.shown))
+                self._poller.shown(plain.shown)
             if why != turns.LEFT:
                 break
         return done

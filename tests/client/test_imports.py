@@ -11,7 +11,7 @@ print(*sorted(name for name in sys.modules if "." not in name or name.startswith
 """
 ALLOWED = (
     *("towline.client", "towline.errors", "towline.format", "towline.limits", "towline.fence"),
-    *("towline.link", "towline.route"),
+    *("towline.clock", "towline.link", "towline.route"),
 )
 
 

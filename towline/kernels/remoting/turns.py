@@ -2,16 +2,29 @@
 
 `stay` waits at descriptors, takes what clients have sent, has `put_sends` store the plain sends among it, and sends the
 answers that put gives. It comes back where something else is to be done, and has lost nothing by then: bytes that were
-received and not taken stand in `data`, answers that a client did not take at once in `out`.
+received and not taken stand in `data`, answers that a client did not take at once in `out`. Of a frame that has not
+come whole the beginning stays in one of a few carries, which get its rest straight from the socket.
 """
 
 from typing import Any, Final
 
 import numpy as np
 
+from towline.format.remoting.command import LENGTH
 from towline.format.wire.frames import PUT
 from towline.format.wire.put_ring import STAMPS, WORD, Word
-from towline.kernels.base.words import full_fence, load_shared, pause, raw_i64, raw_u32, store_i64, store_shared
+from towline.kernels.base.words import (
+    copy_bytes,
+    full_fence,
+    load_shared,
+    load_u32,
+    pause,
+    raw_i64,
+    raw_u32,
+    store_i64,
+    store_shared,
+    trailing_zeros,
+)
 from towline.kernels.jit.calls import call_int, call_word
 from towline.kernels.jit.compiled import (
     I64,
@@ -26,8 +39,9 @@ from towline.kernels.jit.compiled import (
     rows_of,
 )
 from towline.kernels.put.put_ring import GIVE_WAY_EVERY
+from towline.limits import MIB
 
-from .puts import ANSWERS, BROKEN, FULL, OTHER, PENDINGS, TOPICS, WAYS, Topics, put_sends, take_answers
+from .puts import ANSWERS, BROKEN, DONE, FULL, OTHER, PENDINGS, TOPICS, WAYS, Topics, put_sends, take_answers
 from .sends import SENDS, read_sends
 
 # A client's place, by its descriptor: what its sends need, while nothing of it waits in the interpreter.
@@ -38,12 +52,19 @@ SEAT: Final = np.dtype(
         ("host_bits", "i8"),  # of SYSFLAG, for its host
         ("puts", "i8"),  # whether it may send puts of ours
         ("heard_ms", "i8"),  # monotonic: when something came of it
+        ("carry", "i8"),  # number of the carry that it has, from 1 on; 0: none
+        ("filled", "i8"),  # bytes in that
+        ("wanted", "i8"),  # bytes of the frame that began there
     ],
     align=True,
 )
 SEATS: Final = rows_of(SEAT)
 HOST_MAX: Final = 24  # bytes of a seat in `hosts`
+CARRIES: Final = 16
+CARRY_SIZE: Final = MIB
 PLACES: Final = 1 << 16  # of descriptors, by the lowest bits of a connection's number
+
+ALL_CARRIES: Final = (1 << CARRIES) - 1  # are free
 
 # What a stay needs beside the way to put, and why it ended.
 TURN: Final = np.dtype(
@@ -54,6 +75,7 @@ TURN: Final = np.dtype(
         ("put_bell", "i8"),
         ("until_ms", "i8"),  # monotonic
         ("wall_ms", "i8"),  # from the monotonic clock to the wall clock's time by which put has to take a request
+        ("carries", "i8"),  # bit n: carry n + 1 is free
         ("store_bits", "i8"),  # of SYSFLAG, for the broker's host
         ("spins", "i8"),  # at the ring for an answer, while put is awake
         ("failpoint", "i8"),
@@ -66,7 +88,7 @@ TURN: Final = np.dtype(
         ("clock", "i8"),
         ("messages", "i8"),  # plain sends that were taken
         ("left_of", "i8"),  # descriptor of who sent more than was taken, or 0
-        ("left_at", "i8"),  # where in `data` that begins,
+        ("left_at", "i8"),  # where in `data`, or in its carry, that begins,
         ("left_end", "i8"),  # and ends
         ("answered", "i8"),  # rows of answers that are still to be sent
         ("shown", "i8"),  # events of `glances`
@@ -91,6 +113,7 @@ PLAIN_PUT: Final = 0  # a failpoint
 FAILPOINTS: Final = ("remoting.plain_put",)
 SOON_MS: Final = 1
 
+_LENGTH: Final = LENGTH.size
 _CLIENTS_AT: Final = EVENT * SHOWN_MAX
 _SCRATCH_AT: Final = EVENT * (SHOWN_MAX + CLIENTS_MAX)
 _SCRATCH: Final = 64
@@ -159,6 +182,7 @@ def _put_frames(
     way.host_bits = seat.host_bits | turn.store_bits
     way.puts = seat.puts
     at = 0
+    way.why = DONE
     while at < size:
         came = data[at:]
         count = read_sends(came, size - at, sends, text)
@@ -169,6 +193,43 @@ def _put_frames(
         if done < count or count == 0:
             break
     return at
+
+
+@helper
+def _frame_size(data: Bytes, at: int, end: int) -> int:
+    """Bytes of the frame that begins at `at`, of which not all have come; 0 where that cannot be told, or none has so
+    many."""
+    if end - at < _LENGTH:
+        return 0
+    size = _LENGTH + load_u32(data, at)
+    return size if size <= CARRY_SIZE else 0
+
+
+@helper
+def _carry(turn: Any, seat: Any, carried: Bytes, data: Bytes, at: int, end: int) -> bool:
+    """Keeps the beginning of a frame until the rest has come; False where there is no carry for it."""
+    wanted = _frame_size(data, at, end)
+    if wanted <= end - at or turn.carries == 0:
+        return False
+    bit = trailing_zeros(turn.carries)
+    turn.carries &= ~(1 << bit)
+    seat.carry = bit + 1
+    seat.filled = end - at
+    seat.wanted = wanted
+    copy_bytes(carried, CARRY_SIZE * bit, data, at, end - at)
+    return True
+
+
+@helper
+def _receive(turn: Any, seat: Any, descriptor: int, carried: Bytes, data: Bytes) -> int:
+    """Receives into the client's carry, or into `data`; how many bytes."""
+    if seat.carry == 0:
+        return call_word(turn.recv, descriptor, data.ctypes.data, data.size, _MSG_DONTWAIT)
+    address = carried.ctypes.data + CARRY_SIZE * (seat.carry - 1) + seat.filled
+    size = call_word(turn.recv, descriptor, address, seat.wanted - seat.filled, _MSG_DONTWAIT)
+    if size > 0:
+        seat.filled += size
+    return size
 
 
 @helper
@@ -193,8 +254,8 @@ def _send_answers(turn: Any, seats: Rows, places: Words, out: Bytes, answers: Ro
 
 @kernel(
     I64(
-        WRITE, WAYS, TURNS, SEATS, WRITE, WORDS, WRITE, SENDS, WRITE, TOPICS, WRITE, READ, READ, PENDINGS, WRITE, WORDS,
-        WRITE, ANSWERS, WRITE,
+        WRITE, WAYS, TURNS, SEATS, WRITE, WORDS, WRITE, WRITE, SENDS, WRITE, TOPICS, WRITE, READ, READ, PENDINGS, WRITE,
+        WORDS, WRITE, ANSWERS, WRITE,
     )
 )  # fmt: skip
 def stay(
@@ -204,6 +265,7 @@ def stay(
     seats: Rows,
     hosts: Bytes,
     places: Words,
+    carried: Bytes,
     data: Bytes,
     sends: Rows,
     text: Bytes,
@@ -221,7 +283,8 @@ def stay(
     """Serves clients that ask again at once; returns why it came back. See `put_sends` and `take_answers`.
 
     `seats` and `hosts` have a row and HOST_MAX bytes for each descriptor, `places` the descriptor of a connection.
-    `data` is what one client has sent, `events` room for EVENTS_SIZE bytes.
+    `carried` are CARRIES times CARRY_SIZE bytes, `data` what one client has sent without a carry, `events` room for
+    EVENTS_SIZE bytes.
     """
     way = ways[0]
     turn = turns[0]
@@ -259,22 +322,35 @@ def stay(
                 if descriptor >= seats.size or raw_u32(events, place) != _EPOLLIN or seats[descriptor].number == 0:
                     why = CLIENT
                     continue
-                size = call_word(turn.recv, descriptor, data.ctypes.data, data.size, _MSG_DONTWAIT)
+                seat = seats[descriptor]
+                size = _receive(turn, seat, descriptor, carried, data)
                 if size <= 0:
                     why = CLIENT  # it has gone: that shows again
                     continue
-                seats[descriptor].heard_ms = now_ms
-                host = hosts[HOST_MAX * descriptor : HOST_MAX * descriptor + seats[descriptor].born_size]
+                seat.heard_ms = now_ms
+                if seat.carry != 0 and seat.filled < seat.wanted:
+                    continue
+                came = data
+                if seat.carry != 0:
+                    size = seat.wanted
+                    came = carried[CARRY_SIZE * (seat.carry - 1) : CARRY_SIZE * (seat.carry - 1) + size]
+                host = hosts[HOST_MAX * descriptor : HOST_MAX * descriptor + seat.born_size]
                 taken = _put_frames(
-                    memory, ways, turn, seats[descriptor], host, data, size, sends, text, topics, head, suffix,
-                    pendings, keys, sizes,
+                    memory, ways, turn, seat, host, came, size, sends, text, topics, head, suffix, pendings, keys,
+                    sizes,
                 )  # fmt: skip
-                if taken < size:
-                    turn.left_of = descriptor
-                    turn.left_at = taken
-                    turn.left_end = size
-                    why = LEFT
-                    break
+                if taken == size:
+                    if seat.carry != 0:
+                        turn.carries |= 1 << (seat.carry - 1)
+                        seat.carry = 0
+                    continue
+                if seat.carry == 0 and way.why == DONE and _carry(turn, seat, carried, data, taken, size):
+                    continue
+                turn.left_of = descriptor
+                turn.left_at = taken
+                turn.left_end = size
+                why = LEFT
+                break
         if way.tail != before:
             if turn.failpoint != 0:
                 call_int(turn.failpoint, PLAIN_PUT, 0, 0, 0)
