@@ -20,6 +20,8 @@ BARS, LATENCY, OVER_TIME, PAGE = "throughput.png", "latency.png", "over-time.png
 COLOURS: Final = {
     "towline": "#1b6ca8",
     "towline-ring": "#00b3b3",
+    "towline-tcp": "#5b5bd6",
+    "towline-remoting": "#c05bb5",
     "rocketmq": "#d77310",
     "kafka": "#444444",
     "nats": "#5cb85c",

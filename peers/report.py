@@ -10,7 +10,7 @@ from .systems import OURS
 NONE: Final = "-"
 FAILED: Final = "failed"  # why stands in the last table
 CANNOT: Final = "cannot"  # the same
-RATIO: Final = "#of the best peer: Towline by ZeroMQ, by shared memory, by RocketMQ's protocol"
+RATIO: Final = "#of the best peer: Towline by ZeroMQ, by shared memory, by TCP, by RocketMQ's protocol"
 LIMITS: Final = {
     "copy_gb_s": "memory copy, GB/s",
     "write_gb_s": "sequential write of 1-MiB blocks, synced at the end, GB/s",

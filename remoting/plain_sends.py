@@ -85,6 +85,8 @@ class PlainSends:
         self._turns = np.zeros(1, TURN)
         self._turn: Any = fields_of(self._turns)[0]
         self._turn.bell, self._turn.put_bell, self._turn.spins = ring.fileno(), ring.put_bell, SPINS
+        self._putting = self._head, self._suffix, self._store, self._pendings, self._keys, self._sizes
+        self._room = self._came, self._sends, self._text, self._out, self._answered, self._events
         self._turn.failpoint = address_of_failpoints(FAILPOINTS)
         self._turn.store_bits = STORE_HOST_IPV6 if store_ipv6 else 0
         for name in ("epoll_wait", "recv", "send", "read", "write"):
@@ -157,28 +159,9 @@ class PlainSends:
         now_ms = time.monotonic_ns() // NS_PER_MS
         turn.glances, turn.clients, turn.until_ms = glances, connections.fileno(), now_ms + ms
         turn.wall_ms = self._wall_ms() - now_ms + self._deadline_ms
-        why = stay(
-            self._memory,
-            self._ways,
-            self._turns,
-            seats.rows,
-            seats.hosts,
-            seats.places,
-            seats.carried,
-            self._came,
-            self._sends,
-            self._text,
-            self._topics.arrays,
-            self._head,
-            self._suffix,
-            self._store,
-            self._pendings,
-            self._keys,
-            self._sizes,
-            self._out,
-            self._answered,
-            self._events,
-        )
+        topics = self._topics.arrays
+        putting = (self._memory, self._ways, topics, *self._putting)
+        why = stay(putting, (self._turns, seats.rows, seats.hosts, seats.places, seats.carried), self._room)
         seats.carries = turn.carries
         self._ring.requests.go_to(way.tail, way.head)
         self._ring.answers.go_to(max(tail, way.answers_head), way.answers_head)

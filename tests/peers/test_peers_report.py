@@ -147,7 +147,7 @@ def test_the_tables_hold_every_figure_and_every_mark():
     found = {section.title: section for section in sections(result())}
     flows = found["messages a second"]
     assert flows.columns == ("work", "#rounds", "#towline", "#nats", RATIO)
-    assert flows.rows[0] == ("put 100 B, 1 client, async", "1", "6.00 M", "-", "6.00x / - / -")
+    assert flows.rows[0] == ("put 100 B, 1 client, async", "1", "6.00 M", "-", "6.00x / - / - / -")
     assert flows.rows[3][:4] == ("put 1 KiB, 1 client, async", "1", "6.00 M", "failed")
     burst = ("T1", "put pipelined 100 B, 4 clients, of the best peer: ZeroMQ", "4x", ">= 6: NOT met", ">= 10: NOT met")
     assert burst in found["floors and goals"].rows

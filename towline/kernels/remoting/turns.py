@@ -37,6 +37,7 @@ from towline.kernels.jit.compiled import (
     helper,
     kernel,
     rows_of,
+    types,
 )
 from towline.kernels.put.put_ring import GIVE_WAY_EVERY
 from towline.limits import MIB
@@ -96,6 +97,19 @@ TURN: Final = np.dtype(
     align=True,
 )
 TURNS: Final = rows_of(TURN)
+
+_types: Any = types
+# The way to put: memory of the ring, way, queues that may be sent to, head of a put, properties that a broker adds,
+# its host, requests without an answer, their keys, sizes of their records.
+PUTTING: Final = _types.Tuple((WRITE, WAYS, TOPICS, WRITE, READ, READ, PENDINGS, WRITE, WORDS))
+Putting = tuple[Bytes, Rows, Topics, Bytes, Bytes, Bytes, Rows, Bytes, Words]
+# Those who ask: the turn; by descriptor a seat and HOST_MAX bytes of a host; the descriptor of a connection; the
+# carries, CARRY_SIZE bytes each.
+CLIENTS: Final = _types.Tuple((TURNS, SEATS, WRITE, WORDS, WRITE))
+Clients = tuple[Rows, Rows, Bytes, Words, Bytes]
+# Room: for what one client has sent, its rows, their text; for answers, their rows; EVENTS_SIZE bytes.
+ROOM: Final = _types.Tuple((WRITE, SENDS, WRITE, WRITE, ANSWERS, WRITE))
+Room = tuple[Bytes, Rows, Bytes, Bytes, Rows, Bytes]
 
 # Why `stay` came back.
 OVER: Final = 0  # the time is
@@ -158,44 +172,6 @@ def _descriptor(events: Bytes, at: int) -> int:
 
 
 @helper
-def _put_frames(
-    memory: Bytes,
-    ways: Rows,
-    turn: Any,
-    seat: Any,
-    host: Bytes,
-    data: Bytes,
-    size: int,
-    sends: Rows,
-    text: Bytes,
-    topics: Topics,
-    head: Bytes,
-    suffix: Bytes,
-    pendings: Rows,
-    keys: Bytes,
-    sizes: Words,
-) -> int:
-    """Puts the plain sends with which the first `size` bytes of `data` begin; returns how many bytes they are."""
-    way = ways[0]
-    way.connection = seat.number
-    way.born_size = seat.born_size
-    way.host_bits = seat.host_bits | turn.store_bits
-    way.puts = seat.puts
-    at = 0
-    way.why = DONE
-    while at < size:
-        came = data[at:]
-        count = read_sends(came, size - at, sends, text)
-        done = put_sends(memory, ways, came, sends, 0, count, text, topics, head, suffix, host, pendings, keys, sizes)
-        if done:
-            at += sends[done - 1].begin + sends[done - 1].size
-            turn.messages += done
-        if done < count or count == 0:
-            break
-    return at
-
-
-@helper
 def _frame_size(data: Bytes, at: int, end: int) -> int:
     """Bytes of the frame that begins at `at`, of which not all have come; 0 where that cannot be told, or none has so
     many."""
@@ -233,8 +209,102 @@ def _receive(turn: Any, seat: Any, descriptor: int, carried: Bytes, data: Bytes)
 
 
 @helper
-def _send_answers(turn: Any, seats: Rows, places: Words, out: Bytes, answers: Rows, count: int) -> int:
+def _put_frames(putting: Putting, room: Room, turn: Any, host: Bytes, came: Bytes, size: int) -> int:
+    """Puts the plain sends with which the first `size` bytes of `came` begin; returns how many bytes they are."""
+    memory, ways, topics, head, suffix, _, pendings, keys, sizes = putting
+    sends, text = room[1], room[2]
+    at = 0
+    ways[0].why = DONE
+    while at < size:
+        rest = came[at:]
+        count = read_sends(rest, size - at, sends, text)
+        done = put_sends(memory, ways, rest, sends, 0, count, text, topics, head, suffix, host, pendings, keys, sizes)
+        if done:
+            at += sends[done - 1].begin + sends[done - 1].size
+            turn.messages += done
+        if done < count or count == 0:
+            break
+    return at
+
+
+@helper
+def _serve(putting: Putting, clients: Clients, room: Room, descriptor: int, now_ms: int) -> int:
+    """Takes what a client has sent; OVER, or why the interpreter has to go on with it."""
+    turns, seats, hosts, _, carried = clients
+    turn, way, seat, data = turns[0], putting[1][0], seats[descriptor], room[0]
+    size = _receive(turn, seat, descriptor, carried, data)
+    if size <= 0:
+        return CLIENT  # it has gone: that shows again
+    seat.heard_ms = now_ms
+    came = data
+    if seat.carry != 0:
+        if seat.filled < seat.wanted:
+            return OVER
+        size = seat.wanted
+        came = carried[CARRY_SIZE * (seat.carry - 1) : CARRY_SIZE * (seat.carry - 1) + size]
+    way.connection = seat.number
+    way.born_size = seat.born_size
+    way.host_bits = seat.host_bits | turn.store_bits
+    way.puts = seat.puts
+    host = hosts[HOST_MAX * descriptor : HOST_MAX * descriptor + seat.born_size]
+    taken = _put_frames(putting, room, turn, host, came, size)
+    if taken == size:
+        if seat.carry != 0:
+            turn.carries |= 1 << (seat.carry - 1)
+            seat.carry = 0
+        return OVER
+    if seat.carry == 0 and way.why == DONE and _carry(turn, seat, carried, data, taken, size):
+        return OVER
+    turn.left_of = descriptor
+    turn.left_at = taken
+    turn.left_end = size
+    return LEFT
+
+
+@helper
+def _serve_clients(putting: Putting, clients: Clients, room: Room) -> int:
+    """Takes what clients have sent, up to the first of whom something is left; why the interpreter has to go on."""
+    turn, seats, events = clients[0][0], clients[1], room[5]
+    now_ms = _now_ms(turn, events)
+    putting[1][0].stamp = 1 + now_ms % STAMPS
+    store_i64(putting[3], _DEADLINE_AT, now_ms + turn.wall_ms)
+    address = events.ctypes.data + _CLIENTS_AT
+    count = call_int(turn.epoll_wait, turn.clients, address, CLIENTS_MAX, 0)
+    why = OVER
+    number = 0
+    while number < count and why != LEFT:
+        place = _CLIENTS_AT + EVENT * number
+        descriptor = _descriptor(events, place)
+        if descriptor >= seats.size or raw_u32(events, place) != _EPOLLIN or seats[descriptor].number == 0:
+            why = CLIENT
+        else:
+            found = _serve(putting, clients, room, descriptor, now_ms)
+            why = found if found != OVER else why
+        number += 1
+    return why
+
+
+@helper
+def _await_put(memory: Bytes, way: Any, turn: Any, events: Bytes) -> None:
+    """Wakes put, or waits for its answer where it is awake."""
+    if turn.failpoint != 0:
+        call_int(turn.failpoint, PLAIN_PUT, 0, 0, 0)
+    full_fence()
+    if load_shared(memory, _PUT_SLEEPS) != 0:
+        call_word(turn.write, turn.put_bell, events.ctypes.data + _SCRATCH_AT, 1, 0)
+        return
+    spins = turn.spins
+    while spins > 0 and load_shared(memory, _ANSWERS_TAIL) == way.answers_head:
+        spins -= 1
+        pause()
+        if spins & GIVE_WAY_EVERY == 0:
+            call_int(turn.give_way, 0, 0, 0, 0)
+
+
+@helper
+def _send_rows(clients: Clients, out: Bytes, answers: Rows, count: int) -> int:
     """Sends what was answered; how many rows are left, at the begin of `answers`, for the interpreter."""
+    turn, seats, places = clients[0][0], clients[1], clients[3]
     left = 0
     for number in range(count):
         row = answers[number]
@@ -242,8 +312,7 @@ def _send_answers(turn: Any, seats: Rows, places: Words, out: Bytes, answers: Ro
         sent = 0
         if descriptor > 0 and seats[descriptor].number == row.connection:
             address = out.ctypes.data + row.start
-            sent = call_word(turn.send, descriptor, address, row.size, _MSG_DONTWAIT | _MSG_NOSIGNAL)
-            sent = max(0, sent)
+            sent = max(0, call_word(turn.send, descriptor, address, row.size, _MSG_DONTWAIT | _MSG_NOSIGNAL))
         if sent < row.size:
             answers[left].connection = row.connection
             answers[left].start = row.start + sent
@@ -252,127 +321,57 @@ def _send_answers(turn: Any, seats: Rows, places: Words, out: Bytes, answers: Ro
     return left
 
 
-@kernel(
-    I64(
-        WRITE, WAYS, TURNS, SEATS, WRITE, WORDS, WRITE, WRITE, SENDS, WRITE, TOPICS, WRITE, READ, READ, PENDINGS, WRITE,
-        WORDS, WRITE, ANSWERS, WRITE,
-    )
-)  # fmt: skip
-def stay(
-    memory: Bytes,
-    ways: Rows,
-    turns: Rows,
-    seats: Rows,
-    hosts: Bytes,
-    places: Words,
-    carried: Bytes,
-    data: Bytes,
-    sends: Rows,
-    text: Bytes,
-    topics: Topics,
-    head: Bytes,
-    suffix: Bytes,
-    store: Bytes,
-    pendings: Rows,
-    keys: Bytes,
-    sizes: Words,
-    out: Bytes,
-    answers: Rows,
-    events: Bytes,
-) -> int:
-    """Serves clients that ask again at once; returns why it came back. See `put_sends` and `take_answers`.
-
-    `seats` and `hosts` have a row and HOST_MAX bytes for each descriptor, `places` the descriptor of a connection.
-    `carried` are CARRIES times CARRY_SIZE bytes, `data` what one client has sent without a carry, `events` room for
-    EVENTS_SIZE bytes.
-    """
+@helper
+def _answer(putting: Putting, clients: Clients, room: Room) -> bool:
+    """Sends the answers that are there; whether the interpreter has to go on with them."""
+    memory, ways, _, _, _, store, pendings, keys, sizes = putting
+    turn, out, answers = clients[0][0], room[3], room[4]
     way = ways[0]
-    turn = turns[0]
+    way.why = FULL
+    while way.why == FULL and turn.answered == 0:
+        count = take_answers(memory, ways, pendings, keys, sizes, store, out, answers)
+        turn.answered = _send_rows(clients, out, answers, count)
+    left = turn.answered != 0 or way.why == OTHER or way.why == BROKEN
+    return bool(left or load_shared(memory, _CUT) != 0)
+
+
+@helper
+def _note_shown(turn: Any, events: Bytes, shown: int) -> tuple[bool, int]:
+    """Whether clients have sent something, and SHOWN where something else has come."""
+    asked = False
+    why = OVER
+    for number in range(shown):
+        descriptor = _descriptor(events, EVENT * number)
+        if descriptor == turn.clients:
+            asked = True
+        elif descriptor == turn.bell:
+            call_word(turn.read, descriptor, events.ctypes.data + _SCRATCH_AT, _SCRATCH, 0)
+        else:
+            why = SHOWN
+            turn.shown = shown
+    return asked, why
+
+
+@kernel(I64(PUTTING, CLIENTS, ROOM))
+def stay(putting: Putting, clients: Clients, room: Room) -> int:
+    """Serves clients that ask again at once; returns why it came back. See `put_sends` and `take_answers`."""
+    memory, way, turn, events = putting[0], putting[1][0], clients[0][0], room[5]
     turn.messages = 0
     turn.left_of = 0
     turn.answered = 0
     turn.shown = 0
     why = OVER
-    while why == OVER:
-        now_ms = _now_ms(turn, events)
-        if now_ms >= turn.until_ms:
-            break
+    while why == OVER and _now_ms(turn, events) < turn.until_ms:
         shown = _sleep(memory, way, turn, events)
         if shown < 0:
             return IDLE
-        asked = False
-        for number in range(shown):
-            descriptor = _descriptor(events, EVENT * number)
-            if descriptor == turn.clients:
-                asked = True
-            elif descriptor == turn.bell:
-                call_word(turn.read, descriptor, events.ctypes.data + _SCRATCH_AT, _SCRATCH, 0)
-            else:
-                why = SHOWN
-                turn.shown = shown
-        before = way.tail
+        asked, why = _note_shown(turn, events, shown)
+        tail = way.tail
         if asked:
-            now_ms = _now_ms(turn, events)
-            way.stamp = 1 + now_ms % STAMPS
-            store_i64(head, _DEADLINE_AT, now_ms + turn.wall_ms)
-            address = events.ctypes.data + _CLIENTS_AT
-            for number in range(max(0, call_int(turn.epoll_wait, turn.clients, address, CLIENTS_MAX, 0))):
-                place = _CLIENTS_AT + EVENT * number
-                descriptor = _descriptor(events, place)
-                if descriptor >= seats.size or raw_u32(events, place) != _EPOLLIN or seats[descriptor].number == 0:
-                    why = CLIENT
-                    continue
-                seat = seats[descriptor]
-                size = _receive(turn, seat, descriptor, carried, data)
-                if size <= 0:
-                    why = CLIENT  # it has gone: that shows again
-                    continue
-                seat.heard_ms = now_ms
-                if seat.carry != 0 and seat.filled < seat.wanted:
-                    continue
-                came = data
-                if seat.carry != 0:
-                    size = seat.wanted
-                    came = carried[CARRY_SIZE * (seat.carry - 1) : CARRY_SIZE * (seat.carry - 1) + size]
-                host = hosts[HOST_MAX * descriptor : HOST_MAX * descriptor + seat.born_size]
-                taken = _put_frames(
-                    memory, ways, turn, seat, host, came, size, sends, text, topics, head, suffix, pendings, keys,
-                    sizes,
-                )  # fmt: skip
-                if taken == size:
-                    if seat.carry != 0:
-                        turn.carries |= 1 << (seat.carry - 1)
-                        seat.carry = 0
-                    continue
-                if seat.carry == 0 and way.why == DONE and _carry(turn, seat, carried, data, taken, size):
-                    continue
-                turn.left_of = descriptor
-                turn.left_at = taken
-                turn.left_end = size
-                why = LEFT
-                break
-        if way.tail != before:
-            if turn.failpoint != 0:
-                call_int(turn.failpoint, PLAIN_PUT, 0, 0, 0)
-            full_fence()
-            if load_shared(memory, _PUT_SLEEPS) != 0:
-                call_word(turn.write, turn.put_bell, events.ctypes.data + _SCRATCH_AT, 1, 0)
-            else:
-                spins = turn.spins
-                while spins > 0 and load_shared(memory, _ANSWERS_TAIL) == way.answers_head:
-                    spins -= 1
-                    pause()
-                    if spins & GIVE_WAY_EVERY == 0:
-                        call_int(turn.give_way, 0, 0, 0, 0)
-        while True:
-            count = take_answers(memory, ways, pendings, keys, sizes, store, out, answers)
-            left = _send_answers(turn, seats, places, out, answers, count)
-            if left:
-                turn.answered = left
-                why = ANSWER if why == OVER else why
-                break
-            if way.why != FULL:
-                break
-        if way.why == OTHER or way.why == BROKEN or load_shared(memory, _CUT) != 0:
-            why = ANSWER if why == OVER else why
+            found = _serve_clients(putting, clients, room)
+            why = found if found != OVER else why
+        if way.tail != tail:
+            _await_put(memory, way, turn, events)
+        if _answer(putting, clients, room) and why == OVER:
+            why = ANSWER
     return why
