@@ -1,4 +1,4 @@
-"""Towline's clients over ZeroMQ or TCP: requests of many messages (of one where one is sent at a time), encoded beforehand."""
+"""Towline's clients over ZeroMQ or TCP: requests of many messages (of one where one at a time is sent), made before."""
 
 import math
 import select

@@ -5,10 +5,10 @@ from typing import Any, Final, cast
 
 import zmq
 
+from towline.client.link.wires import ZEROMQ, link_to
 from towline.errors import BenchFailed, NoAnswer, TopicExists
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, decode_put_answer, expect, json_part, read_json
 from towline.format.wire.status import PutStatus
-from towline.client.link.wires import ZEROMQ, link_to
 from towline.link.context import Context
 from towline.link.dealer import await_any
 from towline.link.poller import Poller
