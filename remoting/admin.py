@@ -1,10 +1,8 @@
 """What RocketMQ's tools ask for beside what clients do: by request, who handles it."""
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 from towline.format.remoting.codes import RequestCode
-from towline.format.remoting.command import Command
 from towline.node.process.context import Node
 
 from .admin_broker import BrokerAdmin
@@ -15,15 +13,14 @@ from .admin_queues import QueueAdmin
 from .admin_topics import TopicAdmin
 from .client_calls import ClientCalls
 from .clients import Clients
-from .connections import Answer, Connections
+from .connections import Connections
 from .consumers import Consumers
 from .questions import Questions
 from .readers import Readers
+from .requests import Handle
 from .store_times import StoreTimes
 from .topics import TopicDesk
 from .traffic import Traffic
-
-Handle: TypeAlias = Callable[[Command, Answer], None]
 
 
 class Admin:
@@ -53,7 +50,7 @@ class Admin:
         self._queues = QueueAdmin(serve, topics, times, consumers, broker, where)
         self._clients = ClientAdmin(clients, consumers, calls, readers, broker)
         self._node = NodeAdmin(node, serve)
-        self._broker = BrokerAdmin(broker, topics, traffic, self._node.settings)
+        self._broker = BrokerAdmin(topics, traffic, self._node.settings)
 
     def look(self) -> None:
         """Called about every second."""
@@ -63,14 +60,10 @@ class Admin:
         """By request code."""
         topics, groups, broker = self._topics, self._groups, self._broker
         return {
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: topics.names,
             RequestCode.GET_ALL_TOPIC_CONFIG: topics.configs,
             RequestCode.GET_TOPIC_CONFIG: topics.config,
             RequestCode.GET_TOPIC_STATS_INFO: topics.stats,
             RequestCode.DELETE_TOPIC_IN_BROKER: topics.delete,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: topics.forget,
-            RequestCode.GET_KV_CONFIG: topics.value,
-            RequestCode.DELETE_KV_CONFIG: topics.forget_value,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: groups.of_topic,
             RequestCode.GET_CONSUME_STATS: groups.progress,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: groups.connections,
@@ -85,8 +78,6 @@ class Admin:
             RequestCode.GET_ALL_PRODUCER_INFO: self._clients.producers,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._clients.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._clients.consume,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: broker.permit,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: broker.permit,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: broker.system_topics,
             RequestCode.UPDATE_BROKER_CONFIG: broker.update,
             RequestCode.VIEW_BROKER_STATS_DATA: broker.stats,

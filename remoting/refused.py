@@ -8,17 +8,13 @@ from towline.format.remoting.command import Command
 from .connections import Answer, Connection
 
 _BY_ITSELF: Final = "a node removes by itself what has expired, as its settings say: see docs/operations.md"
-_NAME_SERVER: Final = "there is no name server with settings of its own: routes follow the node's topics"
 _OTHER_LISTENER: Final = "a client's state is told by GET_CONSUMER_RUNNING_INFO (307)"
 ABSENT: Final = {
     100: "no values are kept for a name server: order a topic by sending its messages to one queue",
-    219: "no values are kept for a name server",
     223: _OTHER_LISTENER,
     306: _BY_ITSELF,
     316: _BY_ITSELF,
     329: _BY_ITSELF,
-    318: _NAME_SERVER,
-    319: _NAME_SERVER,
     323: "a half that was given up is in the topic TRANS_CHECK_MAX_TIME_TOPIC, and is not checked again",
     354: "queues are files, there is no RocksDB",
     355: "queues are files, there is no RocksDB",

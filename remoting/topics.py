@@ -18,7 +18,7 @@ from towline.format.files.topics import (
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import MakeTopic, OfTopic, read_header
-from towline.format.remoting.routes import Broker, cluster_of, route_of
+from towline.format.remoting.routes import Broker, cluster_of, route_of, system_topics_of
 from towline.format.wire.frames import Buffer
 from towline.log.state.topics_file import TopicsFile
 from towline.runtime.settings import Settings
@@ -27,6 +27,7 @@ from .connections import Answer
 from .put_client import PutClient
 from .questions import Facts, refusal_in
 
+EVERY_MS: Final = 100  # a change of the topics is known this late at most
 QUEUES_DEFAULT: Final = 4  # of a topic whose producer does not say
 PUT_AWAY: Final = "put is away; try again"
 
@@ -79,6 +80,10 @@ class TopicRoutes:
     def cluster(self, _: Command, answer: Answer) -> None:
         """GET_BROKER_CLUSTER_INFO."""
         answer(ResponseCode.SUCCESS, body=cluster_of(self._broker()))
+
+    def own_names(self, _: Command, answer: Answer) -> None:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS: topics named after cluster and broker, and who tells of further ones."""
+        answer(ResponseCode.SUCCESS, body=system_topics_of(self._broker()))
 
 
 class TopicDesk(TopicRoutes):

@@ -215,6 +215,20 @@ class ConfigKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfNamespace:
+    """GET_KVLIST_BY_NAMESPACE."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfCluster:
+    """GET_TOPICS_BY_CLUSTER."""
+
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfGroup:
     """GET_SUBSCRIPTIONGROUP_CONFIG."""
 
