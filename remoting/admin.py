@@ -9,12 +9,14 @@ from .admin_broker import BrokerAdmin
 from .admin_clients import ClientAdmin
 from .admin_groups import GroupAdmin
 from .admin_node import NodeAdmin
+from .admin_offsets import OffsetAdmin
 from .admin_queues import QueueAdmin
 from .admin_topics import TopicAdmin
 from .client_calls import ClientCalls
 from .clients import Clients
 from .connections import Connections
 from .consumers import Consumers
+from .ha_status import HaStatus
 from .questions import Questions
 from .readers import Readers
 from .requests import Handle
@@ -50,11 +52,14 @@ class Admin:
         self._queues = QueueAdmin(serve, topics, times, consumers, broker, where)
         self._clients = ClientAdmin(clients, consumers, calls, readers, broker)
         self._node = NodeAdmin(node, serve)
+        self._ha = HaStatus(node)
+        self._offsets = OffsetAdmin(serve, topics, times, consumers, group_changed, node.clock.now_ms, broker, where)
         self._broker = BrokerAdmin(topics, traffic, self._node.settings)
 
     def look(self) -> None:
         """Called about every second."""
         self._node.look()
+        self._ha.look()
 
     def handlers(self) -> dict[int, Handle]:
         """By request code."""
@@ -70,9 +75,15 @@ class Admin:
             RequestCode.GET_PRODUCER_CONNECTION_LIST: groups.producers,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: groups.reset,
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.configure,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: groups.configure_list,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: groups.delete,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.configs,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: groups.config,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._offsets.topics_of,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._offsets.subscription_of,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self._offsets.spans,
+            RequestCode.CLONE_GROUP_OFFSET: self._offsets.clone,
+            RequestCode.QUERY_CORRECTION_OFFSET: self._offsets.corrections,
             RequestCode.QUERY_CONSUME_QUEUE: self._queues.entries,
             RequestCode.GET_BROKER_CONSUME_STATS: self._queues.of_all_groups,
             RequestCode.GET_ALL_PRODUCER_INFO: self._clients.producers,
@@ -83,4 +94,5 @@ class Admin:
             RequestCode.VIEW_BROKER_STATS_DATA: broker.stats,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._node.runtime_info,
             RequestCode.GET_BROKER_CONFIG: self._node.config,
+            RequestCode.GET_BROKER_HA_STATUS: self._ha.tell,
         }

@@ -176,6 +176,7 @@ class RemotingAgent:
     def _for_all(self) -> dict[int, Handler]:
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: alone(self._topics.make),
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: alone(self._topics.make_list),
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.QUERY_MESSAGE: alone(self._readers.query),

@@ -53,6 +53,11 @@ HEADERS: Final = {
     RequestCode.DELETE_KV_CONFIG: headers.ConfigKey,
     RequestCode.GET_KVLIST_BY_NAMESPACE: headers.OfNamespace,
     RequestCode.GET_TOPICS_BY_CLUSTER: headers.OfCluster,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: headers.OfGroup,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: headers.TopicOfGroup,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: headers.TopicOfGroup,
+    RequestCode.CLONE_GROUP_OFFSET: headers.CloneOffsets,
+    RequestCode.QUERY_CORRECTION_OFFSET: headers.CorrectionOffset,
     RequestCode.GET_TOPIC_CONFIG: headers.OfTopic,
     RequestCode.GET_TOPIC_STATS_INFO: headers.OfTopic,
     RequestCode.DELETE_TOPIC_IN_BROKER: headers.OfTopic,
@@ -81,7 +86,8 @@ HEADERS: Final = {
 EMPTY: Final = (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
                 RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CONFIG,
                 RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
-                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, RequestCode.GET_NAMESRV_CONFIG)  # fmt: skip
+                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, RequestCode.GET_NAMESRV_CONFIG,
+                RequestCode.GET_BROKER_HA_STATUS)  # fmt: skip
 # Requests whose body is lines of name=value.
 LINES: Final = (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG)
 # Bodies that are no JSON.
@@ -119,6 +125,12 @@ BODIES: Final[dict[int, Any]] = {
         "groupRetryPolicy": {"type": "CUSTOMIZED"},
         "attributes": {"a": "b"},
     },
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {
+        "groupConfigList": [{"groupName": "configured", "retryMaxTimes": 3, "attributes": {"a": "b"}}],
+    },
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {
+        "topicConfigList": [{"topicName": "Listed", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}],
+    },
     RequestCode.CHECK_CLIENT_CONFIG: {
         "subscriptionData": {"topic": TOPIC, "subString": "a > 1", "expressionType": "SQL92", "subVersion": 1}
     },
@@ -145,7 +157,8 @@ BODIES: Final[dict[int, Any]] = {
 SHORT_MAX: Final = 2**15 - 1  # the largest code that the other form of a header holds
 USUAL: Final = {
     "topic": TOPIC, "producer_group": GROUP, "consumer_group": GROUP, "group": GROUP, "queue_id": "0", "key": "k",
-    "client_id": ID, "group_name": GROUP, "namespace": "n", "timestamp": "1",
+    "client_id": ID, "group_name": GROUP, "src_group": GROUP,
+    "dest_group": GROUP, "compare_group": GROUP, "cluster": "DefaultCluster", "namespace": "n", "timestamp": "1",
     "broker_name": "towline", "stats_name": "TOPIC_PUT_NUMS", "stats_key": TOPIC, "count": "1", "index": "0",
     "recall_handle": "djEgRXh0cmVtZSBiIDE3OTk5OTk5OTk5OTkgSw==", "default_topic": "TBW102",
     "max_msg_nums": "1", "invisible_time": "1000", "extra_info": "0 1 1000 0 0 b 0 0", "poll_time": "0",
