@@ -1,4 +1,4 @@
-"""The broker as a whole, as RocketMQ's tools ask for it: whether routes say that it is written to, and its settings."""
+"""The broker as a whole, as RocketMQ's tools ask for it: its settings, its own topics, what came and went."""
 
 from collections.abc import Callable, Mapping
 
@@ -6,9 +6,9 @@ from towline.errors import MalformedFrame
 from towline.format.files.topics import SYSTEM_TOPICS, is_system_topic
 from towline.format.remoting.admin_bodies import topic_list
 from towline.format.remoting.broker_bodies import Counts, stats_data
-from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
+from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
-from towline.format.remoting.headers import OfBroker, StatsOf, read_header
+from towline.format.remoting.headers import StatsOf, read_header
 from towline.format.remoting.properties_text import read_properties
 
 from .connections import Answer
@@ -22,21 +22,8 @@ GROUP_GETS = "GROUP_GET_NUMS"
 class BrokerAdmin:
     """Handles what tools ask of a broker. `settings`: those that it tells of, as text."""
 
-    def __init__(
-        self, broker: str, topics: TopicDesk, traffic: Traffic, settings: Callable[[], Mapping[str, str]]
-    ) -> None:
-        self._broker, self._topics, self._traffic, self._settings = broker, topics, traffic, settings
-
-    def permit(self, request: Command, answer: Answer) -> None:
-        """WIPE_WRITE_PERM_OF_BROKER and ADD_WRITE_PERM_OF_BROKER: whether routes let producers choose this broker, as
-        long as this process runs. Raises MalformedFrame."""
-        wipes = request.code == RequestCode.WIPE_WRITE_PERM_OF_BROKER
-        name = read_header(OfBroker, request.fields).broker_name
-        count = 0
-        if name == self._broker:
-            self._topics.writable = not wipes
-            count = len(self._topics.table.topics)
-        answer(ResponseCode.SUCCESS, {"wipeTopicCount" if wipes else "addTopicCount": str(count)})
+    def __init__(self, topics: TopicDesk, traffic: Traffic, settings: Callable[[], Mapping[str, str]]) -> None:
+        self._topics, self._traffic, self._settings = topics, traffic, settings
 
     def system_topics(self, _: Command, answer: Answer) -> None:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""

@@ -1,6 +1,6 @@
 """Consumer and producer groups as RocketMQ's tools ask for them: settings, progress, who is connected, new offsets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from towline.format.remoting.admin_bodies import (
     group_list,
     producer_connections,
     read_group_config,
+    read_group_configs,
     reset_offsets,
 )
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
@@ -39,7 +40,7 @@ from .admin_topics import page_of
 from .clients import Clients
 from .connections import Answer, Connections
 from .consumers import Consumers, Membership
-from .questions import Facts, Questions, Told, refusal_in
+from .questions import Facts, Questions, Told, ask_in_turn, refusal_in
 from .readers import SERVE_AWAY
 from .store_times import Place, StoreTimes
 from .topics import TopicDesk
@@ -212,7 +213,7 @@ class GroupAdmin:
 
         def made(facts: Facts | None, _: list[Buffer]) -> None:
             if facts is None or "error" in facts:
-                answer.refuse(_refused(facts))
+                answer.refuse(refused_by_serve(facts))
                 return
             self._group_changed(header.group, header.topic)
             if not self._serve.ask("group_reset", _target(header), told):
@@ -220,7 +221,7 @@ class GroupAdmin:
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
             if facts is None or "error" in facts:
-                answer.refuse(_refused(facts))
+                answer.refuse(refused_by_serve(facts))
                 return
             offsets = {(header.topic, int(queue)): int(offset) for queue, offset in facts["offsets"].items()}
             body = reset_offsets(self._broker, offsets)
@@ -247,16 +248,27 @@ class GroupAdmin:
 
     def configure(self, request: Command, answer: Answer) -> None:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP. Raises MalformedFrame, RequestRefused."""
-        name, settings = read_group_config(request.json())
+        self._configure([read_group_config(request.json())], answer)
 
-        def told(facts: Facts | None, _: list[Buffer]) -> None:
-            if facts is None or "error" in facts:
-                answer.refuse(_refused(facts))
+    def configure_list(self, request: Command, answer: Answer) -> None:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: one after the other, until one is refused; those before it are as
+        they were said to be. Raises MalformedFrame, RequestRefused."""
+        self._configure(read_group_configs(request.json()), answer)
+
+    def _configure(self, wanted: Sequence[tuple[str, dict[str, Any]]], answer: Answer) -> None:
+        if self._serve.link is None:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, SERVE_AWAY)
+
+        def told(_: list[Facts], refused: Facts | None) -> None:
+            if refused is None or "error" in refused:
+                answer.refuse(refused_by_serve(refused))
             else:
                 answer(ResponseCode.SUCCESS)
 
-        self._group_changed(name)
-        self._ask("group_configure", {"group": name, "settings": settings}, told)
+        for name, _ in wanted:
+            self._group_changed(name)
+        questions = (("group_configure", {"group": name, "settings": settings}) for name, settings in wanted)
+        ask_in_turn(self._serve.ask, questions, told)
 
     def delete(self, request: Command, answer: Answer) -> None:
         """DELETE_SUBSCRIPTIONGROUP, with its offsets: a group that is not there is gone already. Raises MalformedFrame,
@@ -265,7 +277,7 @@ class GroupAdmin:
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
             if facts is None or facts.get("error") not in (None, _UNKNOWN_GROUP):
-                answer.refuse(_refused(facts))
+                answer.refuse(refused_by_serve(facts))
             else:
                 answer(ResponseCode.SUCCESS)
 
@@ -279,13 +291,13 @@ class GroupAdmin:
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
             if facts is None or "error" in facts:
-                answer.refuse(_refused(facts))
+                answer.refuse(refused_by_serve(facts))
             else:
                 answer(ResponseCode.SUCCESS, body=group_config(facts["settings"]))
 
         def made(facts: Facts | None, _: list[Buffer]) -> None:
             if facts is None or "error" in facts:
-                answer.refuse(_refused(facts))
+                answer.refuse(refused_by_serve(facts))
             elif not self._serve.ask("group_describe", {"group": name}, told):
                 answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
 
@@ -311,7 +323,7 @@ class GroupAdmin:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, SERVE_AWAY)
 
 
-def _refused(facts: Facts | None) -> RequestRefused:
+def refused_by_serve(facts: Facts | None) -> RequestRefused:
     """What serve refuses, by RocketMQ's code."""
     error = "" if facts is None else facts.get("error")
     code = ResponseCode.INVALID_PARAMETER if error in _ILLEGAL else ResponseCode.SYSTEM_ERROR

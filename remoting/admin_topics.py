@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from towline.format.files.topics import is_system_topic
-from towline.format.remoting.admin_bodies import QueueStats, topic_config, topic_configs, topic_list, topic_stats
+from towline.format.remoting.admin_bodies import QueueStats, topic_config, topic_configs, topic_stats
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
-from towline.format.remoting.headers import ConfigKey, OfTopic, TopicPage, read_header
+from towline.format.remoting.headers import OfTopic, TopicPage, read_header
 from towline.format.wire.frames import Buffer
 
 from .connections import Answer
@@ -27,11 +27,6 @@ class TopicAdmin:
         self._serve, self._topics, self._times, self._broker = serve, topics, times, broker
         self._traffic = traffic
 
-    def names(self, _: Command, answer: Answer) -> None:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
-        self._topics.refresh()
-        answer(ResponseCode.SUCCESS, body=topic_list(sorted(self._topics.table.topics)))
-
     def configs(self, request: Command, answer: Answer) -> None:
         """GET_ALL_TOPIC_CONFIG, of all topics or a page of them. Raises MalformedFrame."""
         header = read_header(TopicPage, request.fields)
@@ -47,17 +42,6 @@ class TopicAdmin:
         if topic is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         answer(ResponseCode.SUCCESS, body=topic_config(topic))
-
-    def value(self, request: Command, answer: Answer) -> None:
-        """GET_KV_CONFIG: none is kept here. Raises MalformedFrame."""
-        header = read_header(ConfigKey, request.fields)
-        why = f"No config item, Namespace: {header.namespace} Key: {header.key}"
-        answer(ResponseCode.QUERY_NOT_FOUND, remark=why)
-
-    def forget_value(self, request: Command, answer: Answer) -> None:
-        """DELETE_KV_CONFIG, which deleteTopic asks for too: there is none to delete. Raises MalformedFrame."""
-        read_header(ConfigKey, request.fields)
-        answer(ResponseCode.SUCCESS)
 
     # --- statistics
 
@@ -111,11 +95,6 @@ class TopicAdmin:
             answer(ResponseCode.SYSTEM_ERROR if problem else ResponseCode.SUCCESS, remark=problem)
 
         self._topics.delete(name, done)
-
-    def forget(self, request: Command, answer: Answer) -> None:
-        """DELETE_TOPIC_IN_NAMESRV: routes follow the topics, so there is nothing left to do. Raises MalformedFrame."""
-        read_header(OfTopic, request.fields)
-        answer(ResponseCode.SUCCESS)
 
 
 def page_of(table: Mapping[str, Row], first: int, count: int) -> list[Row]:

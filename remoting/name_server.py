@@ -7,7 +7,6 @@ own port. Everything else is refused: it is the master's.
 
 import gc
 import time
-from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Final, TypeAlias
 
@@ -29,16 +28,18 @@ from .access import Access
 from .connections import Answer, Connection, Connections
 from .group_offsets import COMMIT_MS
 from .group_search import GroupSearch
+from .names import Names
+from .refused import ABSENT, refuse
 from .replica import Replica
-from .requests import Handler, Requests, alone
+from .requests import Handle, Handler, Requests, alone
 from .tls import Security
-from .topics import TopicRoutes
+from .topics import EVERY_MS, TopicRoutes
 from .tunnels import PUT, SERVE, SOCKETS_MAX, Tunnels
 
 SEARCH_MS: Final = 5  # between looks while the master is searched
 WAITING_MAX: Final = 4_096
 
-Question: TypeAlias = tuple[Callable[[Command, Answer], None], Command, Answer]
+Question: TypeAlias = tuple[Handle, Command, Answer]
 
 
 class NameServerAgent:
@@ -49,6 +50,7 @@ class NameServerAgent:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._silent_at = 0.0
+        self._topics_at = 0
         self._waiting: list[Question] = []  # for the master to be found
 
     def on_start(self, bell: Doorbell) -> None:
@@ -63,10 +65,9 @@ class NameServerAgent:
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._search = GroupSearch(node)
         self._topics = TopicRoutes(TopicsFile(node.store.config / "topics.json"), self._broker, settings)
-        handlers: dict[int, Handler] = {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: alone(lambda *asked: self._ask(self._topics.route, *asked)),
-            RequestCode.GET_BROKER_CLUSTER_INFO: alone(lambda *asked: self._ask(self._topics.cluster, *asked)),
-        }
+        names = Names(self._topics, settings)
+        handlers: dict[int, Handler] = {code: alone(handle) for code, handle in names.handlers().items()}
+        handlers |= {code: alone(partial(self._ask, tell)) for code, tell in names.placed().items()}
         self._replica = Replica(node, self._poller, self._search, self._topics) if settings.slave_read_enable else None
         if self._replica is not None:
             handlers |= self._replica.handlers()
@@ -97,6 +98,9 @@ class NameServerAgent:
 
     def do_work(self) -> int:
         now_ms = self._node.clock.monotonic_ms()
+        if now_ms >= self._topics_at:
+            self._topics_at = now_ms + EVERY_MS
+            self._topics.refresh()
         done = self._connections.cycle()
         if self._replica is not None:
             done += self._replica.cycle(now_ms)
@@ -143,14 +147,16 @@ class NameServerAgent:
 
     # --- requests
 
-    def _ask(self, tell: Callable[[Command, Answer], None], request: Command, answer: Answer) -> None:
+    def _ask(self, tell: Handle, request: Command, answer: Answer) -> None:
         """Answers when it is known who the master is now."""
         if len(self._waiting) >= WAITING_MAX:
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, "too many ask for the master at once; try again")
         self._waiting.append((tell, request, answer))
         self._search.begin()
 
-    def _refuse(self, _: Connection, request: Command, answer: Answer) -> None:
+    def _refuse(self, connection: Connection, request: Command, answer: Answer) -> None:
+        if request.code in ABSENT:  # nor does the master know it
+            refuse(connection, request, answer)
         own, where = self._node.settings.broker_id, self._search.master
         known = f"; the master was found at {where}" if where else ""
         also = " and serves readers" if self._replica is not None else ""

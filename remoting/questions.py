@@ -1,6 +1,6 @@
 """Questions and pulls to another process of this node, over its local socket, and their answers."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -29,6 +29,7 @@ Facts: TypeAlias = Mapping[str, Any]
 Told: TypeAlias = Callable[[Facts | None, list[Buffer]], None]
 # Gets the parts of an answer, none where it was lost.
 Received: TypeAlias = Callable[[list[Buffer]], None]
+Ask: TypeAlias = Callable[[str, Facts, Told], bool]
 
 
 class Questions:
@@ -139,6 +140,34 @@ class Questions:
         asked, self._asked = list(self._asked.values()), {}
         for received in asked:
             received([])
+
+
+def ask_in_turn(
+    ask: Ask, questions: Iterable[tuple[str, Facts]], then: Callable[[list[Facts], Facts | None], None]
+) -> None:
+    """Asks one after the other, each when the one before is answered, so that nobody is held up; until one is refused.
+
+    `then` gets the answers, and a refusal, which is {} where there was none and None where an answer was lost. It may
+    be called before this returns.
+    """
+    answers: list[Facts] = []
+    left = iter(questions)
+
+    def go_on() -> None:
+        question = next(left, None)
+        if question is None:
+            then(answers, {})
+        elif not ask(*question, told):
+            then(answers, None)
+
+    def told(facts: Facts | None, _: list[Buffer]) -> None:
+        if facts is None or "error" in facts:
+            then(answers, facts)
+            return
+        answers.append(facts)
+        go_on()
+
+    go_on()
 
 
 def refusal_in(facts: Facts | None, who: str) -> str:

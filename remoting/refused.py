@@ -1,4 +1,4 @@
-"""Requests of RocketMQ's tools that have no meaning here, and why."""
+"""Requests of RocketMQ's tools and brokers that have no meaning here: why, and what to do instead."""
 
 from typing import Final
 
@@ -7,22 +7,31 @@ from towline.format.remoting.command import Command
 
 from .connections import Answer, Connection
 
+_ACCOUNTS: Final = (
+    "access is by the keys of a cluster, not by RocketMQ's users and rules: `towline keys new` makes one, with roles"
+)
+_BROKER: Final = "no broker of RocketMQ joins a node: a slave is started with `towline slave start`"
 _BY_ITSELF: Final = "a node removes by itself what has expired, as its settings say: see docs/operations.md"
-_NAME_SERVER: Final = "there is no name server with settings of its own: routes follow the node's topics"
-_OTHER_LISTENER: Final = "a client's state is told by GET_CONSUMER_RUNNING_INFO (307)"
+_CONTAINER: Final = "there is no container of brokers: `towline master start` and `towline slave start` start nodes"
+_CONTROLLER: Final = "there is no controller: masters change by etcd or `towline promote`, see docs/operations.md"
+_COLD_DATA: Final = "who reads old messages is not slowed down: let them read from slaves (slave_read_enable)"
+_ROCKSDB: Final = "queues are files, there is no RocksDB"
 ABSENT: Final = {
+    **dict.fromkeys((43, 45, 60, 61, 402), f"{_BROKER}; offsets of a group are told by GET_CONSUME_STATS (208)"),
+    **dict.fromkeys(range(50, 54), _ACCOUNTS),
     100: "no values are kept for a name server: order a topic by sending its messages to one queue",
-    219: "no values are kept for a name server",
-    223: _OTHER_LISTENER,
-    306: _BY_ITSELF,
-    316: _BY_ITSELF,
-    329: _BY_ITSELF,
-    318: _NAME_SERVER,
-    319: _NAME_SERVER,
+    **dict.fromkeys((103, 104, 322, 901, 904, 906), f"{_BROKER}; nodes are told by GET_BROKER_CLUSTER_INFO (106)"),
+    223: "a client's state is told by GET_CONSUMER_RUNNING_INFO (307)",
+    **dict.fromkeys((306, 316, 329), _BY_ITSELF),
     323: "a half that was given up is in the topic TRANS_CHECK_MAX_TIME_TOPIC, and is not checked again",
-    354: "queues are files, there is no RocksDB",
-    355: "queues are files, there is no RocksDB",
-    907: "replication is not RocketMQ's: `towline status` tells of slaves and of those in sync",
+    353: "a group may read all topics or none: set its consumeEnable with UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200)",
+    **dict.fromkeys((354, 355), _ROCKSDB),
+    513: "the queues of a topic are those of one node: make the topic with UPDATE_AND_CREATE_TOPIC (17)",
+    **dict.fromkeys((902, 903), _CONTAINER),
+    **dict.fromkeys(range(1001, 1019), _CONTROLLER),
+    **dict.fromkeys(range(2001, 2005), _COLD_DATA),
+    **dict.fromkeys(range(3001, 3011), _ACCOUNTS),
+    200_052: "a message is looked at without being taken by PULL_MESSAGE (11)",
 }
 
 

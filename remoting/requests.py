@@ -11,6 +11,7 @@ from towline.runtime.positions import Counter, DutyLine
 from .access import Access
 from .connections import Answer, Connection, Connections
 
+Handle: TypeAlias = Callable[[Command, Answer], None]
 Handler: TypeAlias = Callable[[Connection, Command, Answer], None]
 
 
@@ -65,7 +66,7 @@ class Requests:
             answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
 
 
-def alone(handle: Callable[[Command, Answer], None]) -> Handler:
+def alone(handle: Handle) -> Handler:
     """A handler that does not care from whom a request comes."""
 
     def handler(_: Connection, request: Command, answer: Answer) -> None:

@@ -43,6 +43,7 @@ from .group_search import GroupSearch
 from .inbox import Inbox
 from .log_reads import LogReads
 from .name_server import NameServerAgent
+from .names import Names
 from .plain_sends import PlainSends
 from .pop_acks import PopAcks
 from .pop_subjects import Subjects
@@ -57,13 +58,12 @@ from .replies import Replies
 from .requests import Handler, Requests, alone
 from .send_backs import SendBacks
 from .tls import Security
-from .topics import TopicDesk
+from .topics import EVERY_MS, TopicDesk
 from .traffic import Traffic
 from .transactions import Transactions
 from .tunnels import PUT, SCHEDULE, SERVE, SOCKETS_MAX, Tunnels
 
 SILENT_EVERY_MS: Final = 1_000
-TOPICS_EVERY_MS: Final = 100  # a change of the topics is known this late at most
 LINKS_EVERY_MS: Final = 2
 STAY_MS: Final = 5  # for clients that ask again and again, before all else is looked at
 
@@ -113,7 +113,9 @@ class RemotingAgent:
         self._serve_own_clients()
         handlers = self._for_all() | self._for_producers() | self._for_consumers() | self._for_pops()
         handlers[RequestCode.TOWLINE] = self._tunnels.handle
-        handlers |= {code: alone(handle) for code, handle in self._admin.handlers().items()}
+        names = Names(self._topics, settings)
+        for of_tools in (names.placed(), names.handlers(), self._admin.handlers()):
+            handlers |= {code: alone(handle) for code, handle in of_tools.items()}
         self._requests = Requests(self._connections, self._line, self._access, handlers, refuse, self._calls.answered)
         gc.freeze()
 
@@ -175,9 +177,8 @@ class RemotingAgent:
 
     def _for_all(self) -> dict[int, Handler]:
         return {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: alone(self._topics.route),
-            RequestCode.GET_BROKER_CLUSTER_INFO: alone(self._topics.cluster),
             RequestCode.UPDATE_AND_CREATE_TOPIC: alone(self._topics.make),
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: alone(self._topics.make_list),
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
             RequestCode.QUERY_MESSAGE: alone(self._readers.query),
@@ -260,7 +261,7 @@ class RemotingAgent:
     def do_work(self) -> int:
         now_ms = self._node.clock.monotonic_ms()
         if now_ms >= self._topics_at:
-            self._topics_at = now_ms + TOPICS_EVERY_MS
+            self._topics_at = now_ms + EVERY_MS
             self._links_at = 0  # an end of theirs wakes nobody
             self._topics.refresh()
         if self._topics.changes != self._known_changes:
@@ -344,7 +345,7 @@ class RemotingAgent:
         waits = self._consumers.are_due or self._transactions.pauses(now_ms) or not all(self._links)
         waits = waits or self._pops.are_due or bool(self._subjects.busy)
         waits = waits or self._offsets.are_due or self._log_reads.is_due
-        return TOPICS_EVERY_MS if waits else LOOK_MS
+        return EVERY_MS if waits else LOOK_MS
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._listen(not self._put.is_full)

@@ -1,6 +1,6 @@
 """Topics as clients ask for them: their routes, as from a name server, and making them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,18 +15,20 @@ from towline.format.files.topics import (
     check_topic,
     is_system_topic,
 )
+from towline.format.remoting.admin_bodies import read_topic_configs
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import MakeTopic, OfTopic, read_header
-from towline.format.remoting.routes import Broker, cluster_of, route_of
+from towline.format.remoting.routes import Broker, cluster_of, route_of, system_topics_of
 from towline.format.wire.frames import Buffer
 from towline.log.state.topics_file import TopicsFile
 from towline.runtime.settings import Settings
 
 from .connections import Answer
 from .put_client import PutClient
-from .questions import Facts, refusal_in
+from .questions import Facts, ask_in_turn, refusal_in
 
+EVERY_MS: Final = 100  # a change of the topics is known this late at most
 QUEUES_DEFAULT: Final = 4  # of a topic whose producer does not say
 PUT_AWAY: Final = "put is away; try again"
 
@@ -38,7 +40,8 @@ class TopicRoutes:
         self._file, self._broker = file, broker
         # Queues of the topic from which others are made, 0 while none are made.
         self._template_queues = settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0
-        # A broker has topics of these names: by their routes a proxy finds the brokers of a cluster, and one of them.
+        # A broker has topics of these names: by their routes a proxy finds the brokers of a cluster, and one of them;
+        # tools send to them, which makes them.
         self._own_names = settings.broker_cluster_name, settings.broker_name
         self.changes = 0  # of the topics, that were seen
         self.writable = True  # what routes say of the whole broker
@@ -69,7 +72,8 @@ class TopicRoutes:
         name = read_header(OfTopic, request.fields).topic
         topic = self.find(name)
         if topic is None and name in self._own_names:
-            topic = TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1, perm=PERM_INHERIT)
+            perm = PERM_INHERIT | (PERM_READ_WRITE if self._template_queues else 0)
+            topic = TopicConfig(topic_name=name, read_queue_nums=1, write_queue_nums=1, perm=perm)
         if topic is None:
             why = f"No topic route info in name server for the topic: {name}"
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, why)
@@ -79,6 +83,10 @@ class TopicRoutes:
     def cluster(self, _: Command, answer: Answer) -> None:
         """GET_BROKER_CLUSTER_INFO."""
         answer(ResponseCode.SUCCESS, body=cluster_of(self._broker()))
+
+    def own_names(self, _: Command, answer: Answer) -> None:
+        """GET_SYSTEM_TOPIC_LIST_FROM_NS: topics named after cluster and broker, and who tells of further ones."""
+        answer(ResponseCode.SUCCESS, body=system_topics_of(self._broker()))
 
 
 class TopicDesk(TopicRoutes):
@@ -92,24 +100,35 @@ class TopicDesk(TopicRoutes):
     def make(self, request: Command, answer: Answer) -> None:
         """UPDATE_AND_CREATE_TOPIC: makes a topic, or changes the one that is there. Raises MalformedFrame,
         RequestRefused."""
-        header = read_header(MakeTopic, request.fields)
-        facts = {
-            "topic": header.topic,
-            "read_queues": header.read_queue_nums,
-            "write_queues": header.write_queue_nums,
-            "perm": header.perm,
-        }
-        there = self.find(header.topic) is not None
-        op = "alter_topic" if there else "create_topic"
-        more = {} if there else {"queues": header.write_queue_nums}
+        self._make_all([read_header(MakeTopic, request.fields)], answer)
 
-        def told(facts: Facts | None, _: list[Buffer]) -> None:
-            problem = refusal_in(facts, "put")
+    def make_list(self, request: Command, answer: Answer) -> None:
+        """UPDATE_AND_CREATE_TOPIC_LIST: one after the other, until one is refused; those before it are made. Raises
+        MalformedFrame, RequestRefused."""
+        self._make_all(read_topic_configs(request.json()), answer)
+
+    def _make_all(self, wanted: Sequence[MakeTopic], answer: Answer) -> None:
+        if self._put.link is None:
+            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)
+
+        def made(_: list[Facts], refused: Facts | None) -> None:
+            problem = refusal_in(refused, "put")
             self.refresh()
             answer(ResponseCode.INVALID_PARAMETER if problem else ResponseCode.SUCCESS, remark=problem)
 
-        if not self._put.ask(op, {**facts, **more}, told):
-            raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, PUT_AWAY)
+        ask_in_turn(self._put.ask, map(self._question, wanted), made)
+
+    def _question(self, wanted: MakeTopic) -> tuple[str, Facts]:
+        """What makes a topic, or changes it."""
+        facts = {
+            "topic": wanted.topic,
+            "read_queues": wanted.read_queue_nums,
+            "write_queues": wanted.write_queue_nums,
+            "perm": wanted.perm,
+        }
+        if self.find(wanted.topic) is not None:
+            return "alter_topic", facts
+        return "create_topic", {**facts, "queues": wanted.write_queue_nums}
 
     def delete(self, name: str, then: Callable[[str], None]) -> None:
         """Deletes a topic. `then` gets why it was not, or "". Raises RequestRefused."""

@@ -21,10 +21,13 @@ ENDED: Final = "--- ended"
 MASKS: Final = (
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d+)?"), "TIME"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
-    (re.compile(r"7F000001[0-9A-F]{24}\b"), "ID"),
+    (re.compile(r"\b[0-9A-F]{32,56}\b"), "ID"),
     (re.compile(r"\b\d{13}@"), "MS@"),
+    (re.compile(r"\b\d{13}/"), "MS/"),
+    (re.compile(r"\b[\w.:]+@\d+#\d+"), "CLIENT"),
     (re.compile(r"\bV\d_\d_\d\b"), "VERSION"),
     (re.compile(r"(TPS: +)\d+\.\d+"), r"\1RATE"),
+    (re.compile(r"\b(rt=|Avg RT: )\d+(\.\d+)?"), r"\1MS"),
     (re.compile(r"(name server\[ADDRESS\] OK, )\d+"), r"\1COUNT"),
     (re.compile(r"[ \t]+"), " "),
 )
@@ -46,6 +49,7 @@ class Mqadmin:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            cwd=self._home.name,  # some commands write files there
         )
         self.run("topicRoute", "-t", "nowhere")  # the first one is slow, and may run into a time-out
 

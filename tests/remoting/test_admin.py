@@ -102,13 +102,6 @@ def test_a_deleted_topic_is_gone_and_deleting_it_again_is_no_error(client: RawCl
         assert client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name}).code == INVALID
 
 
-def test_no_value_is_kept_for_a_name_server(client: RawClient) -> None:
-    place = {"namespace": "ORDER_TOPIC_CONFIG", "key": "t"}
-    answer = client.ask(RequestCode.GET_KV_CONFIG, place)
-    assert (answer.code, answer.remark) == (NOT_FOUND, "No config item, Namespace: ORDER_TOPIC_CONFIG Key: t")
-    assert client.ask(RequestCode.DELETE_KV_CONFIG, place).code == SUCCESS
-
-
 @pytest.mark.parametrize("code", [RequestCode.GET_TOPIC_CONFIG, RequestCode.GET_TOPIC_STATS_INFO])
 def test_a_topic_that_is_not_there(client: RawClient, code: int) -> None:
     answer = client.ask(code, {"topic": "nowhere"})
@@ -323,8 +316,6 @@ def test_settings_under_rocketmqs_names_and_none_of_our_own(node: RemotingNode, 
         (RequestCode.DELETE_TOPIC_IN_BROKER, "topic"),
         (RequestCode.DELETE_TOPIC_IN_NAMESRV, "topic"),
         (RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, "topic"),
-        (RequestCode.GET_KV_CONFIG, "namespace"),
-        (RequestCode.DELETE_KV_CONFIG, "namespace"),
         (RequestCode.GET_CONSUME_STATS, "consumerGroup"),
         (RequestCode.GET_CONSUMER_CONNECTION_LIST, "consumerGroup"),
         (RequestCode.GET_PRODUCER_CONNECTION_LIST, "producerGroup"),
@@ -339,7 +330,7 @@ def test_a_field_that_is_missing_is_named(node: RemotingNode, code: int, field: 
         assert (answer.code, f"field {field} " in answer.remark) == (ERROR, True)
 
 
-@pytest.mark.parametrize("code", [1, 50, 103, 224, 303, 322, 402, 901, 200_052])
+@pytest.mark.parametrize("code", [1, 7, 99, 999, 200_049])
 def test_what_is_not_supported_is_refused_by_its_number(client: RawClient, code: int) -> None:
     answer = client.ask(code)
     assert (answer.code, answer.remark) == (UNKNOWN, f"request type {code} not supported")

@@ -51,6 +51,13 @@ HEADERS: Final = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: headers.GroupPage,
     RequestCode.GET_KV_CONFIG: headers.ConfigKey,
     RequestCode.DELETE_KV_CONFIG: headers.ConfigKey,
+    RequestCode.GET_KVLIST_BY_NAMESPACE: headers.OfNamespace,
+    RequestCode.GET_TOPICS_BY_CLUSTER: headers.OfCluster,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: headers.OfGroup,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: headers.TopicOfGroup,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: headers.TopicOfGroup,
+    RequestCode.CLONE_GROUP_OFFSET: headers.CloneOffsets,
+    RequestCode.QUERY_CORRECTION_OFFSET: headers.CorrectionOffset,
     RequestCode.GET_TOPIC_CONFIG: headers.OfTopic,
     RequestCode.GET_TOPIC_STATS_INFO: headers.OfTopic,
     RequestCode.DELETE_TOPIC_IN_BROKER: headers.OfTopic,
@@ -78,7 +85,11 @@ HEADERS: Final = {
 # Requests without fields or a body.
 EMPTY: Final = (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
                 RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CONFIG,
-                RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)  # fmt: skip
+                RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, RequestCode.GET_NAMESRV_CONFIG,
+                RequestCode.GET_BROKER_HA_STATUS)  # fmt: skip
+# Requests whose body is lines of name=value.
+LINES: Final = (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG)
 # Bodies that are no JSON.
 PROPERTIES: Final = (b"", b"=", b"a", b"a=b", b"a=b\nc=d", b"flushDiskType=\\", b"#", b"\0=\0", b"\xff=\xff",
                      b"brokerId=0\n" * 5_000, b"x" * 1_000_000, b"\n" * 1_000_000)  # fmt: skip
@@ -114,6 +125,12 @@ BODIES: Final[dict[int, Any]] = {
         "groupRetryPolicy": {"type": "CUSTOMIZED"},
         "attributes": {"a": "b"},
     },
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: {
+        "groupConfigList": [{"groupName": "configured", "retryMaxTimes": 3, "attributes": {"a": "b"}}],
+    },
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: {
+        "topicConfigList": [{"topicName": "Listed", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}],
+    },
     RequestCode.CHECK_CLIENT_CONFIG: {
         "subscriptionData": {"topic": TOPIC, "subString": "a > 1", "expressionType": "SQL92", "subVersion": 1}
     },
@@ -140,7 +157,8 @@ BODIES: Final[dict[int, Any]] = {
 SHORT_MAX: Final = 2**15 - 1  # the largest code that the other form of a header holds
 USUAL: Final = {
     "topic": TOPIC, "producer_group": GROUP, "consumer_group": GROUP, "group": GROUP, "queue_id": "0", "key": "k",
-    "client_id": ID, "group_name": GROUP, "namespace": "n", "timestamp": "1",
+    "client_id": ID, "group_name": GROUP, "src_group": GROUP,
+    "dest_group": GROUP, "compare_group": GROUP, "cluster": "DefaultCluster", "namespace": "n", "timestamp": "1",
     "broker_name": "towline", "stats_name": "TOPIC_PUT_NUMS", "stats_key": TOPIC, "count": "1", "index": "0",
     "recall_handle": "djEgRXh0cmVtZSBiIDE3OTk5OTk5OTk5OTkgSw==", "default_topic": "TBW102",
     "max_msg_nums": "1", "invisible_time": "1000", "extra_info": "0 1 1000 0 0 b 0 0", "poll_time": "0",
@@ -183,7 +201,7 @@ def requests() -> Iterator[tuple[int, dict[str, str], bytes]]:
                 yield code, {other: value for other, value in usual.items() if other != wire}, b"body"
         for body in (b"\0" * 4, struct.pack(">iiii", 24, 0, 0, -1), b"\xff" * 64, bytes(5 << 20)):
             yield code, usual, body
-    for code in (*EMPTY, RequestCode.UPDATE_BROKER_CONFIG, *ABSENT):
+    for code in (*EMPTY, *LINES, *ABSENT):
         for body in PROPERTIES:
             yield code, {"topic": TOPIC}, body
     for code, body in BODIES.items():
@@ -242,7 +260,7 @@ def test_each_value_alone_is_refused_or_served_and_no_process_ends(node: Remotin
 
 def test_every_request_that_is_handled_is_among_them() -> None:
     """Frames of our own client have tests of their own (`test_own_clients`)."""
-    named = {*HEADERS, *BODIES, *EMPTY, *PUSHED, RequestCode.UPDATE_BROKER_CONFIG, RequestCode.TOWLINE}
+    named = {*HEADERS, *BODIES, *EMPTY, *PUSHED, *LINES, RequestCode.TOWLINE}
     assert named == set(RequestCode)
 
 

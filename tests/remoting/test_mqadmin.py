@@ -15,7 +15,8 @@ from towline.format.remoting.codes import RequestCode
 
 from .conftest import RemotingNode
 from .java_clients import start_broker
-from .mqadmin import Mqadmin, run_tool
+from .java_member import JavaMember
+from .mqadmin import VERSION, Mqadmin, run_tool
 from .raw import RawClient
 
 CLUSTER: Final = "DefaultCluster"
@@ -50,9 +51,16 @@ COMMANDS: Final = {
     "cloneGroupOffset": ("-s", GROUP, "-d", "fresh-group", "-t", TOPIC, "-o", "true"),
     "deleteSubGroup": ("-c", CLUSTER, "-g", "fresh-group"),
     "resetOffsetByTime": ("-g", GROUP, "-t", TOPIC, "-s", "-1"),
+    "skipAccumulatedMessage": ("-g", GROUP, "-t", TOPIC, "-f", "true"),
+    "setConsumeMode": ("-c", CLUSTER, "-t", TOPIC, "-g", GROUP, "-m", "PULL", "-q", "0"),
+    "allocateMQ": ("-t", TOPIC, "-i", "10.0.0.1,10.0.0.2"),
+    "haStatus": ("-c", CLUSTER),
+    "deleteKvConfig": ("-s", "ORDER_TOPIC_CONFIG", "-k", TOPIC),
+    "sendMessage": ("-t", TOPIC, "-p", "by mqadmin", "-k", "key", "-c", "TagA", "-b", NAME, "-i", "1"),
 }
 # Of what is not there.
 FAILING: Final = {
+    "updateOrderConf": ("-t", TOPIC, "-m", "get"),
     "topicRoute": ("-t", "nowhere"),
     "topicStatus": ("-t", "nowhere"),
     "consumerProgress": ("-g", "nobody"),
@@ -64,6 +72,15 @@ FAILING: Final = {
     "consumerStatus": ("-g", "nobody"),
     "deleteTopic": ("-c", CLUSTER, "-t", "nowhere"),
     "deleteSubGroup": ("-c", CLUSTER, "-g", "nobody"),
+}
+# What a node does by itself or has not: why not is part of what is said.
+REFUSED: Final = {
+    "cleanExpiredCQ": (("-c", CLUSTER), "CODE: 3", "a node removes by itself what has expired"),
+    "cleanUnusedTopic": (("-c", CLUSTER), "CODE: 3", "a node removes by itself what has expired"),
+    "deleteExpiredCommitLog": (("-c", CLUSTER), "CODE: 3", "a node removes by itself what has expired"),
+    "updateKvConfig": (("-s", "ORDER_TOPIC_CONFIG", "-k", TOPIC, "-v", "b:2"), "CODE: 3", "no values are kept"),
+    "updateOrderConf": (("-t", TOPIC, "-m", "put", "-v", "b:2"), "CODE: 3", "no values are kept"),
+    "updateNamesrvConfig": (("-k", "listenPort", "-v", "1"), "CODE: 16", "when the node is started"),
 }
 WHEN: Final = re.compile(r"(?<=lastUpdateTimestamp=)\d{13}")
 SUMS: Final = ("commitLogMinOffset", "commitLogMaxOffset", "putMessageSizeTotal", "putMessageAverageSize",
@@ -195,6 +212,21 @@ def test_a_command_about_what_is_not_there_says_the_same_of_both(command: str, o
     assert sorted(said) == sorted(expected)
 
 
+@pytest.mark.parametrize("command", REFUSED)
+def test_a_command_that_has_no_meaning_here_says_why(command: str, ours: Side) -> None:
+    words, code, why = REFUSED[command]
+    said = " ".join(ours.run(command, *words))
+    assert code in said
+    assert why in said
+
+
+def test_settings_of_a_name_server_have_the_names_that_a_real_one_has(ours: Side, theirs: Side) -> None:
+    said, expected = (table_of(side.run("getNamesrvConfig"), "=") for side in (ours, theirs))
+    assert said.keys() <= expected.keys()
+    assert said.pop("listenPort") == ours.names.rpartition(":")[2]
+    assert said == {name: expected[name] for name in ("bindAddress", "serverChannelMaxIdleTimeSeconds")}
+
+
 def test_the_list_of_topics_holds_those_of_clients(ours: Side, theirs: Side) -> None:
     said, expected = (set(side.run("topicList")) for side in (ours, theirs))
     assert {TOPIC, f"%RETRY%{GROUP}"} <= said & expected
@@ -267,6 +299,39 @@ def test_what_came_to_a_topic_is_counted_as_a_broker_does(ours: Side, theirs: Si
 def test_a_setting_that_changes_at_a_start_alone_is_refused_by_name(ours: Side) -> None:
     said = " ".join(ours.run("updateBrokerConfig", "-b", ours.address, "-k", "flushDiskType", "-v", "SYNC_FLUSH"))
     assert "flushDiskType is 'ASYNC_FLUSH' until the node is started with another value" in said
+
+
+def test_sends_that_are_timed_say_the_same_but_for_their_times(ours: Side, theirs: Side) -> None:
+    words = ("-t", TOPIC, "-a", "4", "-s", "16")
+    said, expected = ([row.split() for row in side.run("checkMsgSendRT", *words)] for side in (ours, theirs))
+    assert [row[:3] for row in said] == [row[:3] for row in expected]
+    assert [row[2] for row in said[1:5]] == ["true"] * 4
+    assert all(row[3].isdecimal() for row in said[1:5])
+
+
+def test_sends_to_the_topic_of_the_broker_say_the_same(ours: Side, theirs: Side) -> None:
+    """After the traffic was compared: a broker does not count what comes to that topic."""
+    said, expected = (side.run("sendMsgStatus", "-b", NAME, "-s", "16", "-c", "2") for side in (ours, theirs))
+    assert said == expected
+    assert len([line for line in said if "sendStatus=SEND_OK" in line]) == 2
+
+
+def test_the_state_of_a_running_consumer_is_the_same(ours: Side, theirs: Side, request: pytest.FixtureRequest) -> None:
+    found = []
+    for side in (ours, theirs):
+        side.put("watched", 1)
+        with JavaMember(VERSION, side.names, "watched", "watchers", request.config) as member:
+            await_(lambda member=member: member.consumed.total() == 1, WAIT_S, "the message is consumed")
+            found.append(side.run("consumerStatus", "-g", "watchers"))
+    assert found[0] == found[1]
+    assert any("CLIENT" in line for line in found[0])
+
+
+def test_what_no_command_asks_for_is_told_to_the_classes_of_tools(
+    ours: Side, theirs: Side, request: pytest.FixtureRequest
+) -> None:
+    said, expected = (run_tool("Others", request.config, side.names, side.address) for side in (ours, theirs))
+    assert said == expected
 
 
 def table_of(lines: list[str], between: str) -> dict[str, str]:

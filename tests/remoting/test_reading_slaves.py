@@ -211,6 +211,22 @@ def test_a_slave_knows_the_subscription_and_the_members_that_told_it(group: Read
         assert client.members("tellers") == []
 
 
+def test_a_master_tells_how_far_its_slave_is(group: ReadableGroup) -> None:
+    group.fill("counted", 4)
+
+    def slaves() -> list[dict[str, object]]:
+        with group.client(MASTER) as client:
+            found = json.loads(bytes(client.ask(RequestCode.GET_BROKER_HA_STATUS).body))
+        assert found["inSyncSlaveNums"] == sum(each["inSync"] for each in found["haConnectionInfo"])
+        assert found["master"]
+        return [{**each, "end": found["masterCommitLogMaxOffset"]} for each in found["haConnectionInfo"]]
+
+    await_(lambda: [each["diff"] for each in slaves()] == [0], WAIT_S, "the slave holds everything")
+    (slave,) = slaves()
+    assert slave["slaveAckOffset"] == slave["transferFromWhere"] == slave["end"]
+    assert any(f"{SLAVE}={slave['addr']}" in flag for flag in group.nodes[MASTER].flags), "its address is told"
+
+
 def test_a_slave_that_is_read_still_refuses_what_is_the_masters(group: ReadableGroup) -> None:
     with group.client(SLAVE) as client:
         answer = client.put("refused", b"x")

@@ -14,6 +14,7 @@ from towline.format.files.topics import TopicConfig, TopicTable, topics_content
 
 from .broker_bodies import subscription_members
 from .consumers import ConsumerData
+from .headers import MakeTopic
 
 Queue: TypeAlias = tuple[str, int]  # topic, queue id
 GROUP_NAME: Final = "groupName"
@@ -72,14 +73,35 @@ class QueueProgress:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """A queue in time: store times in ms of its first and last message and of the one consumed last, -1 for none;
+    `waits`: ms since the next one was stored, 0 for none."""
+
+    first: int
+    last: int
+    consumed: int
+    waits: int
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {
+            "consumeTimeStamp": self.consumed,
+            "delayTime": self.waits,
+            "maxTimeStamp": self.last,
+            "minTimeStamp": self.first,
+        }
+
+
 GroupProgress: TypeAlias = Mapping[str, Mapping[int, QueueProgress]]  # by topic and queue id
 
 
 # --- topics
 
 
-def topic_list(names: Iterable[str]) -> bytes:
-    return _json({"topicList": list(names)})
+def topic_list(names: Iterable[str], where: str = "") -> bytes:
+    """`where`: `host:port` of the broker, if that is told."""
+    return _json({**({"brokerAddr": where} if where else {}), "topicList": list(names)})
 
 
 def topic_config(topic: TopicConfig) -> bytes:
@@ -102,6 +124,23 @@ def topic_configs(table: TopicTable, page: Sequence[TopicConfig]) -> bytes:
 def topic_stats(broker: str, queues: Mapping[Queue, QueueStats], per_second: float) -> bytes:
     rows = {queue: stats.members for queue, stats in queues.items()}
     return b'{"offsetTable":%s,"topicPutTps":%s}' % (_by_queue(broker, rows), _json(round(per_second, 6)))
+
+
+def read_topic_configs(said: Any) -> list[MakeTopic]:
+    """The topics of a CreateTopicListRequestBody, one at least. Raises MalformedFrame."""
+    match said:
+        case {"topicConfigList": [_, *_] as rows}:
+            return [_read_topic_config(row) for row in rows]
+    raise MalformedFrame("a topicConfigList of topics is wanted")
+
+
+def _read_topic_config(row: Any) -> MakeTopic:
+    match row:
+        case {"topicName": str(name), "readQueueNums": read, "writeQueueNums": write, "perm": perm} if all(
+            type(each) is int and 0 <= each < 1 << 31 for each in (read, write, perm)
+        ):
+            return MakeTopic(topic=name, read_queue_nums=read, write_queue_nums=write, perm=perm)
+    raise MalformedFrame("a topic has a topicName, and the numbers readQueueNums, writeQueueNums and perm")
 
 
 def _topic_members(topics: Sequence[TopicConfig]) -> dict[str, Any]:
@@ -150,6 +189,11 @@ def broker_consume_stats(broker: str, where: str, groups: Mapping[str, GroupProg
     return head % (_json(where), b",".join(rows), total)
 
 
+def time_spans(broker: str, queues: Mapping[Queue, TimeSpan]) -> bytes:
+    rows = [{**span.members, "messageQueue": _queue(broker, *queue)} for queue, span in sorted(queues.items())]
+    return _json({"consumeTimeSpanSet": rows})
+
+
 def reset_offsets(broker: str, offsets: Mapping[Queue, int]) -> bytes:
     return b'{"offsetTable":%s}' % _by_queue(broker, offsets)
 
@@ -163,6 +207,14 @@ def read_group_config(said: Any) -> tuple[str, dict[str, Any]]:
                 raise MalformedFrame(f"the settings of a group are nested deeper than {DEPTH_MAX} objects")
             return name, settings
     raise MalformedFrame("the settings of a group have a groupName")
+
+
+def read_group_configs(said: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The groups of a SubscriptionGroupList, one at least, each as of `read_group_config`. Raises MalformedFrame."""
+    match said:
+        case {"groupConfigList": [_, *_] as rows}:
+            return [read_group_config(row) for row in rows]
+    raise MalformedFrame("a groupConfigList of groups is wanted")
 
 
 def _is_shallow(value: Any, levels: int) -> bool:
@@ -196,11 +248,12 @@ def runtime_info(table: Mapping[str, str]) -> bytes:
 
 def _by_queue(broker: str, rows: Mapping[Queue, Any]) -> bytes:
     """An object by queue, in the order of topics and queues."""
-    members = (
-        _json({"brokerName": broker, "queueId": queue, "topic": topic}) + b":" + _json(row)
-        for (topic, queue), row in sorted(rows.items())
-    )
+    members = (_json(_queue(broker, topic, queue)) + b":" + _json(row) for (topic, queue), row in sorted(rows.items()))
     return b"{" + b",".join(members) + b"}"
+
+
+def _queue(broker: str, topic: str, queue: int) -> dict[str, Any]:
+    return {"brokerName": broker, "queueId": queue, "topic": topic}
 
 
 def _json(value: object) -> bytes:

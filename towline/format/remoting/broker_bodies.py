@@ -42,6 +42,29 @@ class Counts:
         return {"avgpt": self.each if self.messages else 0.0, "sum": self.messages, "tps": round(self.per_second, 6)}
 
 
+@dataclass(frozen=True, slots=True)
+class SlaveFacts:
+    """A connected slave. `address`: `host:port` of its ha service; `appended`: the end of its log; `behind`: bytes that
+    it lacks; `per_second`: bytes that it got in a second."""
+
+    address: str
+    appended: int
+    behind: int
+    in_sync: bool
+    per_second: int
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {
+            "addr": self.address,
+            "diff": self.behind,
+            "inSync": self.in_sync,
+            "slaveAckOffset": self.appended,
+            "transferFromWhere": self.appended,
+            "transferredByteInSecond": self.per_second,
+        }
+
+
 def producer_table(groups: Mapping[str, Sequence[ProducerFacts]]) -> bytes:
     return _json({"data": {group: [each.members for each in members] for group, members in groups.items()}})
 
@@ -69,6 +92,29 @@ def queue_entries(
         found["filterData"] = "null"  # of SQL92 a broker shows its bitmap
         found["subscriptionData"] = subscription_members(topic, subscription)
     return _json(found)
+
+
+def subscription_of_group(group: str, topic: str, said: SubscriptionData | None) -> bytes:
+    """What a group subscribes to of a topic; without a subscription none is named."""
+    found = {} if said is None else {"subscriptionData": subscription_members(topic, said)}
+    return _json({"group": group, **found, "topic": topic})
+
+
+def correction_offsets(offsets: Mapping[int, int]) -> bytes:
+    """By queue."""
+    return _json({"correctionOffsets": {str(queue): offset for queue, offset in sorted(offsets.items())}})
+
+
+def ha_status(end: int, slaves: Sequence[SlaveFacts]) -> bytes:
+    """Of a master whose log ends at `end`."""
+    return _json(
+        {
+            "haConnectionInfo": [each.members for each in slaves],
+            "inSyncSlaveNums": sum(each.in_sync for each in slaves),
+            "master": True,
+            "masterCommitLogMaxOffset": end,
+        }
+    )
 
 
 def subscription_members(topic: str, said: SubscriptionData) -> dict[str, Any]:

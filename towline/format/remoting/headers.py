@@ -215,10 +215,52 @@ class ConfigKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfNamespace:
+    """GET_KVLIST_BY_NAMESPACE."""
+
+    namespace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfCluster:
+    """GET_TOPICS_BY_CLUSTER."""
+
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OfGroup:
-    """GET_SUBSCRIPTIONGROUP_CONFIG."""
+    """GET_SUBSCRIPTIONGROUP_CONFIG, QUERY_TOPICS_BY_CONSUMER."""
 
     group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicOfGroup:
+    """QUERY_CONSUME_TIME_SPAN, QUERY_SUBSCRIPTION_BY_CONSUMER."""
+
+    group: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloneOffsets:
+    """CLONE_GROUP_OFFSET. `topic`: that one alone; "": each of which `src_group` has an offset. `offline`: also what
+    its clients do not subscribe to."""
+
+    src_group: str
+    dest_group: str
+    topic: str = ""
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectionOffset:
+    """QUERY_CORRECTION_OFFSET: of all groups but `filter_groups`, names with commas."""
+
+    topic: str
+    compare_group: str
+    filter_groups: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,5 +95,11 @@ def cluster_of(broker: Broker) -> bytes:
     )
 
 
+def system_topics_of(broker: Broker) -> bytes:
+    """The topics that are named after the cluster and its broker, and the address at which that is asked for others."""
+    address = broker.addresses[min(broker.addresses)]
+    return _json({"brokerAddr": address, "topicList": [broker.cluster, broker.name]})
+
+
 def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
