@@ -4,7 +4,8 @@ ZeroMQ sockets are polled through ZeroMQ, never by their raw descriptor, which s
 """
 
 from collections.abc import Iterable
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
 
 import zmq
 
@@ -12,11 +13,21 @@ from .context import Socket, new_poller
 from .memory_limit import FreedMemory
 
 
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A descriptor that wakes who waits for it also when more can be written to it."""
+
+    descriptor: int
+
+
+Source: TypeAlias = Socket | int | Writing
+
+
 class Pollable(Protocol):
     """A Server or a Link: sockets that become readable when it has something to `receive`."""
 
     @property
-    def sockets(self) -> tuple[Socket | int, ...]: ...
+    def sockets(self) -> tuple[Source, ...]: ...
 
     def tend(self) -> None:
         """Does what is due by the clock; `sockets` may be others afterwards."""
@@ -32,6 +43,7 @@ class Rest(Protocol):
 
 
 _READ: Final = int(zmq.POLLIN)
+_BOTH: Final = int(zmq.POLLIN | zmq.POLLOUT)
 REST_MS: Final = 5_000  # of waiting in vain; whoever found something less than BUSY times meanwhile is at rest
 BUSY: Final = 100
 
@@ -48,22 +60,20 @@ class Poller:
         self._silent = self._looked = False
         self._waited_ms = self._found = 0
         self.busy = False  # since what was freed was given back
-        self._tended: dict[Pollable, tuple[Socket | int, ...]] = {}
+        self._tended: dict[Pollable, tuple[Source, ...]] = {}
         for source in sources:
             self.add(source)
 
     def add(self, source: Pollable | int) -> None:
-        for item in _items(source):
-            self._poller.register(item, _READ)
-        if not isinstance(source, int):
-            self._tended[source] = source.sockets
+        if isinstance(source, int):
+            self._poller.register(source, _READ)
+        else:
+            self._tended[source] = sockets = source.sockets
+            self._register(sockets)
 
     def remove(self, source: Pollable | int) -> None:
         """Removes a source, before it is closed."""
-        items = (source,) if isinstance(source, int) else self._tended.pop(source)
-        for item in items:
-            self._poller.unregister(item)
-            self._ready.discard(item)
+        self._unregister((source,) if isinstance(source, int) else self._tended.pop(source))
 
     def poll(self, timeout_ms: int, rest: Rest | None = None) -> bool:
         """True as soon as a source is readable, False after `timeout_ms`. 0 checks and does not wait.
@@ -95,13 +105,19 @@ class Poller:
             FreedMemory.release()
         self.busy, self._waited_ms, self._found = busy, 0, 0
 
-    def _replace(self, source: Pollable, sockets: tuple[Socket | int, ...]) -> None:
-        for socket in sockets:
-            self._poller.unregister(socket)
-            self._ready.discard(socket)
-        for socket in source.sockets:
-            self._poller.register(socket, _READ)
-        self._tended[source] = source.sockets
+    def _replace(self, source: Pollable, sockets: tuple[Source, ...]) -> None:
+        self._unregister(sockets)
+        self._tended[source] = sockets = source.sockets
+        self._register(sockets)
+
+    def _register(self, sockets: tuple[Source, ...]) -> None:
+        for item in sockets:
+            self._poller.register(_polled(item), _BOTH if isinstance(item, Writing) else _READ)
+
+    def _unregister(self, sockets: tuple[Source, ...]) -> None:
+        for item in sockets:
+            self._poller.unregister(_polled(item))
+            self._ready.discard(_polled(item))
 
     def was_silent(self, source: Pollable | None = None) -> bool:
         """True once after a `poll` that found nothing, or nothing of `source`: to check a socket again costs more
@@ -115,8 +131,8 @@ class Poller:
         ready = self._ready
         if not ready:
             return False
-        return source in ready if isinstance(source, int) else not ready.isdisjoint(source.sockets)
+        return source in ready if isinstance(source, int) else not ready.isdisjoint(map(_polled, source.sockets))
 
 
-def _items(source: Pollable | int) -> tuple[Socket | int, ...]:
-    return (source,) if isinstance(source, int) else source.sockets
+def _polled(source: Source) -> Socket | int:
+    return source.descriptor if isinstance(source, Writing) else source

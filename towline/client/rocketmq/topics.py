@@ -1,5 +1,6 @@
 """Topics of a broker: their routes, and their changes."""
 
+import logging
 from collections.abc import Generator, Mapping
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from towline.format.remoting.sent import TEMPLATE_QUEUES, TOPIC_TEMPLATE
 from towline.limits import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 
 from .positions import READ, WRITE, queues_of
-from .talk import Refused, Request, Session, Step, Talk, succeeded
+from .talk import NoNameServer, Refused, Request, Session, Step, Talk, succeeded
 
 _FILTER: Final = "SINGLE_TAG"
 _TEMPLATE_PERM: Final = 1
@@ -32,6 +33,8 @@ _OWN: Final = frozenset(
 )
 Facts = Mapping[str, Any]
 Rows = dict[str, dict[str, Any]]
+
+log = logging.getLogger(__name__)
 
 
 def route(session: Session, facts: Facts) -> Talk:
@@ -121,12 +124,13 @@ def delete(_: Session, facts: Facts) -> Talk:
     if topic not in known:
         raise UnknownTopic(topic)
     header = OfTopic(topic=topic)
-    answers = yield [
-        Request(RequestCode.DELETE_TOPIC_IN_BROKER, header),
-        Request(RequestCode.DELETE_TOPIC_IN_NAMESRV, header, names=True),
-    ]
-    for answer in answers:
+    (answer,) = yield [Request(RequestCode.DELETE_TOPIC_IN_BROKER, header)]
+    succeeded(answer)
+    try:
+        (answer,) = yield [Request(RequestCode.DELETE_TOPIC_IN_NAMESRV, header, names=True, everywhere=True)]
         succeeded(answer)
+    except (Refused, NoNameServer) as error:  # what counts is that the broker has it no more
+        log.warning("the topic %s is deleted, but its route may still be told: %s", topic, error.describe())
     return {"topic": topic}, b""
 
 

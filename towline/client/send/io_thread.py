@@ -16,7 +16,7 @@ from typing import Any, Final
 from towline.client.errors import ClientClosed, ClientForked
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
-from towline.client.link.rpc import AskedNoMaster, PendingCall, Reply, Waker, encode_ask, read_answer
+from towline.client.link.rpc import AskedNoMaster, PendingCall, Reply, encode_ask, read_answer
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import (
     ANSWER,
@@ -35,6 +35,7 @@ from towline.limits import CLIENT_SHARE_MAX, REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child
+from towline.link.waker import Waker
 from towline.link.wire import Link
 
 from .accumulator import Accumulator, closed, refused, timed_out
