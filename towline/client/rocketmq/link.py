@@ -38,6 +38,7 @@ from .records import sizes_of
 from .talk import MASTER_ID, NoNameServer, NoSlave, Pause, Refused, Request, Session, succeeded
 
 TEND_MS: Final = 500  # between calls of `tend`
+ROUTES_MS: Final = 30_000  # between looks of a producer at its routes, as Java's clients have them
 SLAVE_S: Final = 5.0  # a slave that does not answer is not asked any more
 _STARTING: Final = "STARTING"  # the client asks again
 
@@ -76,7 +77,8 @@ class BrokerLink:
         """Begins to connect. Raises InvalidEndpoint."""
         self.endpoint = endpoint
         self._known = RocketmqEndpoint.read(endpoint)
-        self._session = Session(str(facts.get("role", "")), str(facts.get("name", "")))
+        role, name, client = (str(facts.get(name, "")) for name in ("role", "name", "client"))
+        self._session = Session(role, name, client)
         self.greeted_at = time.monotonic()
         self._welcome: dict[str, Any] | None = None
         self._refusal: TowlineError | None = None
@@ -92,6 +94,7 @@ class BrokerLink:
         self._broker: Channel | None = None
         self._slaves: dict[int, Channel] = {}
         self._heartbeat_at = self.greeted_at + HEARTBEAT_S
+        self._tend_at = 0.0
         self._start(self._greeting(), self._greeted, self._not_greeted)
 
     # --- as a client uses it
@@ -151,6 +154,8 @@ class BrokerLink:
 
     def receive(self) -> list[Buffer] | None:
         if not self._out:
+            if time.monotonic() >= self._tend_at:  # who always finds something never polls
+                self.tend()
             self._turn()
         if self._out:
             return self._out.popleft()
@@ -161,6 +166,7 @@ class BrokerLink:
 
     def tend(self) -> None:
         now = time.monotonic()
+        self._tend_at = now + TEND_MS / 1000
         self._names.tend(now)
         self._leave_slaves(now)
         self._resume_paused(now)
@@ -208,6 +214,7 @@ class BrokerLink:
             "request_batches_max": 1,  # each is answered by itself
             "form_batch_max": 1,
             "tend_ms": TEND_MS,
+            "routes_ms": ROUTES_MS,
             "max_message_size": MESSAGE_BODY_MAX,
             "rocketmq_version": session.version,
         }
