@@ -200,7 +200,8 @@ class Caller:
 
 @dataclass(slots=True, eq=False)
 class PendingCall:
-    """A question of another thread, and its reply or error."""
+    """A question of another thread, and its reply or error. `told` is called with it, on the thread that got it: nobody
+    waits for such a question, and it keeps no producer from its end."""
 
     op: str
     facts: dict[str, Any]
@@ -211,7 +212,10 @@ class PendingCall:
     answered: threading.Event = field(default_factory=threading.Event)
     reply: Reply | None = None
     error: TowlineError | None = None
+    told: "Callable[[Reply | None, TowlineError | None], None] | None" = None
 
     def finish(self, reply: Reply | None, error: TowlineError | None) -> None:
         self.reply, self.error = reply, error
         self.answered.set()
+        if self.told is not None:
+            self.told(reply, error)

@@ -108,10 +108,12 @@ class Membership:
 
 @dataclass(slots=True)
 class Session:
-    """What a link knows of its broker and of itself. `version` is RocketMQ's number."""
+    """What a link knows of its broker and of itself. `version` is RocketMQ's number; `client` the id that all links of
+    one producer have in common, "" where none was given."""
 
     role: str
     name: str
+    client: str = ""
     broker: str = ""
     cluster: str = ""
     address: str = ""  # host:port
@@ -124,6 +126,7 @@ class Session:
     read_at: dict[tuple[str, int], int] = field(default_factory=dict)  # queues that a slave is to be asked for: its id
     membership: Membership | None = None
     has_news: bool = False  # the group has changed, or its offsets
+    replies: list[bytes] = field(default_factory=list)  # records
     checks: list[tuple[int, bytes]] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)  # unique key of a half -> how it ended; a check may come late
 
@@ -131,7 +134,7 @@ class Session:
     def client_id(self) -> str:
         if self.membership is not None:
             return self.membership.member
-        return f"{self.name}@{self.number}"
+        return self.client or f"{self.name}@{self.number}"
 
 
 def succeeded(answer: Command, *others: ResponseCode) -> bool:
