@@ -22,6 +22,12 @@ def classes(system: str) -> str:
     return class_path(POM, ["-P", system], sources, CACHE)
 
 
+@cache
+def release(system: str, version: str) -> str:
+    """The class path of another release of a system's server, without our programs. Raises JavaMissing."""
+    return class_path(POM, ["-P", system, f"-D{system}.version={version}"], [], CACHE)
+
+
 def version(system: str) -> str:
     """That of the pom. Raises JavaMissing where it is not to be had."""
     classes(system)
@@ -30,9 +36,13 @@ def version(system: str) -> str:
     return found
 
 
-def program(system: str, heap: str, *words: str) -> list[str]:
-    """A Java program of the system: its flags, its class, its arguments. The heap is whole from the start."""
-    return ["java", f"-Xms{heap}", f"-Xmx{heap}", "-cp", classes(system), *words]
+def program(system: str, heap: str, *words: str, version: str = "") -> list[str]:
+    """A Java program of the system: its flags, its class, its arguments. The heap is whole from the start.
+
+    Of another release than the pom's with a `version`.
+    """
+    jars = release(system, version) if version else classes(system)
+    return ["java", f"-Xms{heap}", f"-Xmx{heap}", "-cp", jars, *words]
 
 
 def client(system: str) -> list[str]:

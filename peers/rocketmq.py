@@ -29,6 +29,7 @@ FLAGS: Final = (
 )
 _FLUSH: Final = {Durability.ASYNC: "ASYNC_FLUSH", Durability.SYNC: "SYNC_FLUSH"}
 _SUCCESS: Final = "boot success"
+_LOGGING: Final = '<configuration><root level="OFF"/></configuration>\n'
 _CONFIG: Final = """\
 brokerName=peer
 brokerId=0
@@ -61,13 +62,15 @@ def client() -> list[str]:
 class RocketmqNode(Process):
     """The broker, and the name server that it has for itself."""
 
-    def __init__(self, directory: Path, setup: Setup, more: str = "") -> None:
-        """`more`: lines of its configuration."""
+    def __init__(self, directory: Path, setup: Setup, more: str = "", version: str = "") -> None:
+        """`more`: lines of its configuration; `version`: another than the one that is compared with."""
         places = {name: directory / name for name in ("names", "broker")}
         for place in places.values():
-            place.mkdir()
+            (place / "conf").mkdir(parents=True)
+            for name in ("broker", "namesrv"):  # releases of 4.9 do not start without
+                (place / "conf" / f"logback_{name}.xml").write_text(_LOGGING)
         self._root = directory
-        self._names = _name_server(places["names"])
+        self._names = _name_server(places["names"], version)
         port = _port()
         self.store = places["broker"] / "store"
         config = directory / "broker.conf"
@@ -87,7 +90,7 @@ class RocketmqNode(Process):
         log = places["broker"] / "log"
         try:
             super().__init__(
-                java_peer.program(SYSTEM, HEAP, *flags, *words),
+                java_peer.program(SYSTEM, HEAP, *flags, *words, version=version),
                 places["broker"],
                 port,
                 sync_delay_ms=setup.sync_delay_ms,
@@ -123,10 +126,11 @@ def _port() -> int:
             return port
 
 
-def _name_server(directory: Path) -> Process:
+def _name_server(directory: Path, version: str) -> Process:
     port = free_port()
     config = directory / "namesrv.conf"
     config.write_text(f"listenPort={port}\nbindAddress={HOST}\n")
     words = [f"-Duser.home={directory}", f"-Drocketmq.home.dir={directory}"]
     words += ["org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(config)]
-    return Process(java_peer.program(SYSTEM, NAME_SERVER_HEAP, "-XX:+UseSerialGC", *words), directory, port)
+    program = java_peer.program(SYSTEM, NAME_SERVER_HEAP, "-XX:+UseSerialGC", *words, version=version)
+    return Process(program, directory, port)

@@ -24,6 +24,7 @@ from towline.errors import BenchFailed, TowlineError
 from towline.format.wire.frames import Buffer, Group, decode_put_answer, encode_put
 from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
+from towline.link.poller import Writing
 from towline.link.wire import Link
 
 from .plan import Answer, Kind, Setup, Work
@@ -171,7 +172,7 @@ class _Client(PutClient):
                     raise BenchFailed(f"the link to put was lost after {len(us)} answers")
                 wait_s = (due - clock()) / 1e9 if open_ else SILENT_S
                 # Nothing is there to be read, so the descriptor says when there is; ZeroMQ's own poll counts in ms.
-                if not select.select([_descriptor(link)], [], [], max(0.0, wait_s))[0] and not open_:
+                if not _await(link, max(0.0, wait_s)) and not open_:
                     raise BenchFailed("the put process does not answer")
                 continue
             if answer[0][_STATUS_AT] != PutStatus.PUT_OK:
@@ -183,10 +184,12 @@ class _Client(PutClient):
         return Answer.of(sent * together, float(done_s[-1]), np.array(us), np.repeat(done_s, together), began)
 
 
-def _descriptor(link: Link) -> int:
-    """What becomes readable when the link has something to receive."""
+def _await(link: Link, seconds: float) -> bool:
+    """Whether the link has something to receive within so many seconds, or can send more of what waits."""
     first = link.sockets[0]
-    return first if isinstance(first, int) else int(first.get(zmq.FD))
+    if isinstance(first, Writing):
+        return any(select.select([first.descriptor], [first.descriptor], [], seconds))
+    return bool(select.select([first if isinstance(first, int) else int(first.get(zmq.FD))], [], [], seconds)[0])
 
 
 def _first(endpoint: str, work: Work, go: Callable[[], None]) -> Answer:

@@ -20,6 +20,7 @@ TOPIC_SIZE_MAX: Final = 127  # UTF-8 bytes; V1 reads the length as a signed byte
 RETRY_TOPIC_SIZE_MAX: Final = 255
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX: Final = "%DLQ%"
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"  # behind the name of a cluster
 BLANK_SIZE_MIN: Final = 8
 
 # --- kernels and requests

@@ -30,10 +30,10 @@ enablePropertyFilter=true
 """
 
 
-def start_broker(directory: Path) -> Iterator[rocketmq.RocketmqNode]:
-    """A name server and a broker of RocketMQ 5.5."""
+def start_broker(directory: Path, version: str = "") -> Iterator[rocketmq.RocketmqNode]:
+    """A name server and a broker of RocketMQ 5.5, or of another version."""
     try:
-        made = rocketmq.RocketmqNode(directory, Setup(), CONFIG)
+        made = rocketmq.RocketmqNode(directory, Setup(), CONFIG, version)
     except (JavaMissing, Missing) as error:
         need({getattr(error, "name", "java"): str(error)})
         raise

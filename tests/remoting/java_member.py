@@ -35,12 +35,24 @@ class JavaMember:
             self.close()
             raise
 
+    def request(self, topic: str, text: str) -> str:
+        """The reply to a message with this text."""
+        self._order(f"request {topic} {text}")
+
+        def replies() -> list[str]:
+            return [line.removeprefix("reply ") for line in self._said if line.startswith("reply ")]
+
+        return await_(replies, STARTED_S, "the Java requester has a reply")[-1]
+
     def send(self, count: int) -> None:
         """Returns when all were acknowledged."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"send {count}\n")
-        self._process.stdin.flush()
+        self._order(f"send {count}")
         await_(lambda: f"sent {count}" in self._said, STARTED_S, "the Java producer sends")
+
+    def _order(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -3,13 +3,16 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from peers import rocketmq
+from tests.interop.releases import BROKERS
 from tests.processes.nodes import free_port
 from tests.processes.waiting import await_
 from tests.repo.trees import ROOT
@@ -17,11 +20,12 @@ from tests.spark.pages import blocks
 from towline.client.admin import AdminClient
 from towline.client.cluster_admin import ClusterAdmin
 from towline.client.consumer import Consumer
-from towline.client.errors import AskRefused, FilterRefused, NotInRocketmq, PutRefused
+from towline.client.errors import AskRefused, FilterRefused, NotInRocketmq, PutRefused, RequestTimeout
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.message import GroupMessage
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
+from towline.client.request import REPLY_TO_CLIENT, reply
 from towline.client.transaction import State, TransactionProducer
 from towline.errors import NoAnswer, UnknownTopic
 
@@ -30,23 +34,44 @@ from .java_clients import start_broker
 from .java_member import JavaMember
 from .mqadmin import Mqadmin
 
+OLD, NEW = (release.version for release in BROKERS)
 PAGE = ROOT / "docs" / "rocketmq-client.md"
 WAIT_S = 90.0
 NUMBERS = count()
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketmq.RocketmqNode]:
-    yield from start_broker(tmp_path_factory.mktemp("real"))
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], rocketmq.RocketmqNode]]:
+    """Starts the broker of a version when it is first asked for."""
+    with ExitStack() as started:
+
+        @cache
+        def of(version: str) -> rocketmq.RocketmqNode:
+            directory = tmp_path_factory.mktemp("real")
+            return started.enter_context(contextmanager(start_broker)(directory, "" if version == NEW else version))
+
+        yield of
 
 
-@pytest.fixture(params=["broker", "node"])
+@pytest.fixture(params=[NEW, pytest.param(OLD, marks=pytest.mark.slow)])
+def real(request: pytest.FixtureRequest, brokers: Callable[[str], rocketmq.RocketmqNode]) -> rocketmq.RocketmqNode:
+    """A real broker of both lines."""
+    return brokers(request.param)
+
+
+@pytest.fixture(params=[NEW, pytest.param(OLD, marks=pytest.mark.slow), "node"])
 def endpoint(request: pytest.FixtureRequest) -> str:
-    """Of a real broker, and of a node."""
-    if request.param == "broker":
-        return f"rocketmq://{request.getfixturevalue('real').address}"
-    node: RemotingNode = request.getfixturevalue("node")
-    return f"rocketmq://127.0.0.1:{node.port}"
+    """Of a real broker of both lines, and of a node."""
+    if request.param == "node":
+        node: RemotingNode = request.getfixturevalue("node")
+        return f"rocketmq://127.0.0.1:{node.port}"
+    return f"rocketmq://{request.getfixturevalue('brokers')(request.param).address}"
+
+
+@pytest.fixture
+def has_timers(request: pytest.FixtureRequest) -> bool:
+    """Whether the endpoint has them."""
+    return request.node.callspec.params["endpoint"] != OLD
 
 
 @pytest.fixture
@@ -160,9 +185,15 @@ def test_a_reader_goes_to_an_offset_and_to_a_time(endpoint: str, topic: str) -> 
         assert b"4" in columns.bodies()
 
 
-def test_a_later_delivery_comes_later_and_a_cancelled_one_never(endpoint: str, topic: str) -> None:
+def test_a_later_delivery_comes_later_and_a_cancelled_one_never(endpoint: str, topic: str, has_timers: bool) -> None:
     with producer_of(endpoint) as producer:
         now = int(time.time() * 1000)
+        if not has_timers:
+            producer.send(Message(topic, b"by level", delay_level=1))
+            with pytest.raises(PutRefused, match="the broker is older than 5"):
+                producer.send(Message(topic, b"by time", deliver_at=now + 3_000))
+            assert [body for body, _, _ in read(endpoint, topic, 1)] == [b"by level"]
+            return
         producer.send(Message(topic, b"by level", delay_level=1))
         timed = producer.send(Message(topic, b"by time", deliver_at=now + 3_000))
         gone = producer.send(Message(topic, b"cancelled", deliver_at=now + 20_000))
@@ -256,10 +287,80 @@ def test_a_group_is_shared_with_a_member_in_java(
             thread.join()
 
 
+# --- requests and replies
+
+
+class Answering(threading.Thread):
+    """Replies to the requests of a topic with their bodies in capitals."""
+
+    def __init__(self, endpoint: str, topic: str) -> None:
+        super().__init__()
+        self._producer = producer_of(endpoint)
+        self._consumer = GroupConsumer(endpoint, f"answering-{topic}", topic, start="first", timeout_ms=60_000)
+
+    def run(self) -> None:
+        self._consumer.listen(self._reply)
+
+    def _reply(self, message: GroupMessage) -> None:
+        if REPLY_TO_CLIENT in message.properties:
+            assert self._producer.send(reply(message, message.body.upper())).acknowledged
+
+    def __enter__(self) -> Self:
+        self.start()
+        await_(lambda: len(self._consumer.members) == 1, WAIT_S, "it is a member")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+        self.join()
+        self._producer.close()
+
+
+def test_a_request_comes_back_with_its_reply(endpoint: str, topic: str) -> None:
+    with Answering(endpoint, topic), producer_of(endpoint) as producer:
+        bodies = [b"one", b"two" * 3_000, b"three"]
+        replies = [producer.request(Message(topic, body), 60_000) for body in bodies]
+        assert producer.late_replies == 0
+    assert [each.body for each in replies] == [body.upper() for body in bodies]
+    assert all(each.topic.endswith("_REPLY_TOPIC") for each in replies)
+
+
+@pytest.mark.parametrize("version", [pytest.param("4.9.8", marks=pytest.mark.slow), "5.5.0"])
+def test_requests_and_replies_go_to_java_and_come_from_there(
+    version: str, endpoint: str, topic: str, request: pytest.FixtureRequest
+) -> None:
+    address = endpoint.removeprefix("rocketmq://")
+    if request.node.callspec.params["endpoint"] == "node":  # as a name server, or the first heartbeat comes late
+        address = f"127.0.0.1:{request.getfixturevalue('node').names}"
+    questions = f"{topic}-questions"
+    with AdminClient(endpoint, timeout_ms=30_000) as admin:
+        admin.create_topic(questions, 4)
+    with (
+        JavaMember(version, address, topic, f"java-{topic}", request.config) as java,
+        producer_of(endpoint) as producer,
+        Answering(endpoint, questions),
+    ):
+        assert producer.request(Message(topic, b"from python"), 60_000).body == b"FROM PYTHON"
+        assert java.request(questions, "from java") == "FROM JAVA"
+
+
+def test_a_reply_for_which_nobody_waits_any_more_is_refused_at_a_broker(real: rocketmq.RocketmqNode) -> None:
+    endpoint, topic = f"rocketmq://{real.address}", "given-up"
+    with producer_of(endpoint) as asking, pytest.raises(RequestTimeout):
+        asking.request(Message(topic, b"x"), 2_000)
+    with Consumer(endpoint, topic, start="first", timeout_ms=60_000) as consumer, producer_of(endpoint) as producer:
+        (asked,) = await_(lambda: consumer.poll(500), WAIT_S, "the request")
+        with pytest.raises(PutRefused):
+            producer.send(reply(asked, b"y"))
+
+
 # --- administration
 
 
-def test_an_administrator_finds_what_mqadmin_does(real: rocketmq.RocketmqNode, request: pytest.FixtureRequest) -> None:
+def test_an_administrator_finds_what_mqadmin_does(
+    brokers: Callable[[str], rocketmq.RocketmqNode], request: pytest.FixtureRequest
+) -> None:
+    real = brokers(NEW)  # mqadmin of 5.5 shows no queues of brokers of 4.9
     endpoint, topic = f"rocketmq://{real.address}", "looked-at"
     with AdminClient(endpoint, timeout_ms=30_000) as admin, producer_of(endpoint) as producer:
         admin.create_topic(topic, 3)
@@ -365,19 +466,19 @@ def test_every_block_of_the_page_runs_and_prints_what_was_sent(
 
 def test_what_the_page_moves_has_all_that_a_message_has(real: rocketmq.RocketmqNode, node: RemotingNode) -> None:
     """From a real broker to a node."""
-    there, here = f"rocketmq://{real.address}", node.address
+    there, here, topic = f"rocketmq://{real.address}", node.address, f"to-move-{next(NUMBERS)}"
     with AdminClient(there, timeout_ms=30_000) as admin:
-        admin.create_topic("to-move", 4)
+        admin.create_topic(topic, 4)
     given = [
-        Message("to-move", b"%d" % number * 100, tags="ab"[number % 2], keys=[f"k{number}", "all"])
+        Message(topic, b"%d" % number * 100, tags="ab"[number % 2], keys=[f"k{number}", "all"])
         for number in range(1_000)
     ]
     with producer_of(there) as producer:
         results = producer.send_batch(given)
     assert all(result.acknowledged for result in results)
-    run_page(there)["move"](there, here, "movers", "to-move")
+    run_page(there)["move"](there, here, "movers", topic)
     found: list[ReceivedMessage] = []
-    with Consumer(here, "to-move", start="first") as consumer:
+    with Consumer(here, topic, start="first") as consumer:
         await_(lambda: found.extend(consumer.poll(500)) or len(found) >= len(given), WAIT_S, "all messages")
         assert consumer.at_end, "each was moved once"
     moved = {each.unique_key: (each.body, each.tags, each.keys) for each in found}

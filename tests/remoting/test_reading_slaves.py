@@ -4,6 +4,7 @@ import json
 import random
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from tests.processes.groups import Group
 from tests.processes.nodes import ended, free_port
 from tests.processes.waiting import await_
+from towline.client.consumer import Consumer
 from towline.format.remoting.codes import RequestCode
 from towline.node.report.statistics import Side
 from towline.places import Runtime
@@ -268,6 +270,25 @@ def test_a_java_consumer_that_is_far_behind_reads_from_the_slave(
     with reading(group, topic, kind, count, version, request.config, tmp_path) as reader:
         assert reader.end() == (count, 0)
     assert group.sent(SLAVE) - before > count * 0.8
+
+
+def test_our_own_consumer_that_is_far_behind_reads_from_the_slave_and_comes_back(group: ReadableGroup) -> None:
+    group.fill("far-ours", 400)
+    group.await_addresses(MASTER, "far-ours", 0, SLAVES_ID)
+    before, found = group.sent(SLAVE), Counter[bytes]()
+    endpoint = f"rocketmq://127.0.0.1:{group.ports[MASTER]}"
+    with Consumer(endpoint, "far-ours", start="first", max_count=4) as consumer:
+
+        def read() -> bool:
+            found.update(each.body for each in consumer.poll(500))
+            return len(found) >= 400
+
+        await_(read, READ_S, "all messages")
+        assert group.sent(SLAVE) - before > 400 * 0.8
+        with group.client(MASTER) as client:
+            assert client.put("far-ours", b"new").code == 0
+        await_(lambda: [each.body for each in consumer.poll(500)] == [b"new"], READ_S, "what comes afterwards")
+    assert set(found.values()) == {1}
 
 
 @pytest.mark.parametrize("version", [pytest.param(VERSIONS[0], marks=pytest.mark.slow), VERSIONS[-1]])

@@ -1,9 +1,13 @@
 """The producer: sends messages and returns what the node promises of each."""
 
 import os
+import secrets
 import socket
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -12,7 +16,7 @@ import numpy as np
 from towline.client.link.connection import own_facts, remaining_ms
 from towline.client.link.endpoints import Endpoints
 from towline.client.link.keys import KeySource
-from towline.client.link.routes import group_routes, serve_of
+from towline.client.link.routes import broker_route, group_routes, is_broker, is_whole_cluster, serve_of
 from towline.client.send.accumulator import BatchLimits
 from towline.client.send.bodies import Bodies
 from towline.client.send.encoding import BODIES_MAX
@@ -32,7 +36,7 @@ from towline.link.unclosed import on_drop
 
 from .errors import AskRefused, ResultPending, UnknownGroup
 from .message import Message, ReceivedMessage
-from .request import Replies, Requester, reply_topic
+from .request import PushedReplies, ReadReplies, Replies, Requester, reply_topic
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -98,17 +102,41 @@ class Producer:
         origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above))
         rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, retry_unpromised, take_timeout_ms)
         facts = own_facts("producer", name or f"producer-{os.getpid()}", cluster)
+        self._client_id = f"{os.getpid()}@{secrets.token_hex(12)}"
+        self._at_brokers = is_broker(found[0])
+        if self._at_brokers:
+            facts["client"] = self._client_id  # by which all brokers know who waits for replies
         share = max(1, buffer_bytes_max // len(found))
         limits = BatchLimits(linger_ms, batch_bytes_max, share, send_timeout_ms, delivery_timeout_ms)
-        self._spread = None if len(found) == 1 else Spread(pass_over=pass_over, timeout_ms=delivery_timeout_ms)
+        self._endpoint, grows = endpoint, is_whole_cluster(endpoint)
+        is_single = len(found) == 1 and not grows
+        self._spread = None if is_single else Spread(pass_over=pass_over, timeout_ms=delivery_timeout_ms)
         linked = None if self._spread is None else self._spread.linked
-        self._sessions = [GroupSession(way, origin, facts, rules, limits, len(found), linked) for way in found]
+        met = partial(_meet, weakref.ref(self)) if grows else None
+        self._made = partial(
+            GroupSession, origin=origin, facts=facts, rules=rules, limits=limits, linked=linked, found=met
+        )
+        self._growing, self._closed = threading.Lock(), False
+        self._sessions = [self._made(way, sessions=len(found)) for way in found]
         self._session = self._sessions[0]  # the only one, where there is no spread
         if self._spread is not None:
             self._spread.sessions = self._sessions
         self._requester = Requester(self._begin_replies, self._send_request)
         for session in self._sessions:
             on_drop(self, session.io_thread.close_when_idle)
+
+    def meet(self, brokers: Iterable[str]) -> None:
+        """Uses brokers that have joined the cluster, from now on. Those that left stay: they may come back."""
+        with self._growing:
+            known = {session.name for session in self._sessions}
+            for name in [name for name in brokers if name not in known and not self._closed]:
+                session = self._made(broker_route(self._endpoint, name), sessions=len(self._sessions) + 1)
+                on_drop(self, session.io_thread.close_when_idle)
+                self._sessions.append(session)
+                for each in self._sessions:
+                    each.share_with(len(self._sessions))
+                if self._closed:
+                    session.io_thread.stop()
 
     # --- one message
 
@@ -166,7 +194,7 @@ class Producer:
         Raises IllegalHandle, PutRefused (its sentence names CANCEL_TOO_LATE when the time has come), and what `send`
         raises. Cancelling twice, or what nobody sent, is no error.
         """
-        if self._spread is not None and broker_name is None:
+        if self.has_groups and broker_name is None:
             raise ValueError("cancel needs the broker_name of the message's result: there are several groups")
         read = Handle.read(handle)
         message = Message(read.topic, b"", broker_name=broker_name)
@@ -184,7 +212,8 @@ class Producer:
     def request(self, message: Message, timeout_ms: int = 3_000) -> ReceivedMessage:
         """Sends a message and waits for the reply that its consumer makes with `towline.client.request.reply`.
 
-        The first request makes the reply topic `<cluster>_REPLY_TOPIC` where there is none, and a thread that reads it.
+        The first request makes the reply topic `<cluster>_REPLY_TOPIC` where there is none, and a thread that reads it;
+        brokers of RocketMQ push replies to who asked.
         Raises RequestTimeout, DamagedMessage, NoNeighbour, IllegalProperty, and what `send` raises; where the node does
         not answer at all, NoAnswer, within `timeout_ms` as well.
         """
@@ -197,15 +226,18 @@ class Producer:
 
     def _begin_replies(self, message: Message, timeout_ms: int) -> Replies:
         deadline = time.monotonic() + timeout_ms / 1000
-        session = self._session if self._spread is None else self._spread.place(message)[0]
+        session = self._session if self._spread is None else self._spread.place(message, timeout_ms)[0]
         session.route(message.topic, timeout_ms)  # the node's welcome comes before its answer
         cluster = str(session.welcome.get("cluster", ""))
+        if self._at_brokers:
+            return PushedReplies(self._sessions, self._client_id, cluster)
         for each in self._sessions:
             if each is session or each.io_thread.is_linked:
                 self._make_topic(each, reply_topic(cluster), remaining_ms(deadline))
         if not self._serve:
             session.neighbour("serve", remaining_ms(deadline))  # raises here what the reader could report to nobody
-        return Replies(self._serve or session.follow("serve"), cluster, check_crcs=self._check_crcs)
+        serve = self._serve or session.follow("serve")
+        return ReadReplies(serve, self._client_id, cluster, check_crcs=self._check_crcs)
 
     def make_topic(self, topic: str) -> None:
         """Makes a topic of one queue in the first group, also where the node makes none by itself; an old one stays.
@@ -323,7 +355,7 @@ class Producer:
     @property
     def has_groups(self) -> bool:
         """Whether there are several groups of nodes."""
-        return self._spread is not None
+        return len(self._sessions) > 1
 
     @property
     def linked_groups(self) -> list[str]:
@@ -357,7 +389,8 @@ class Producer:
                 self.flush()
         finally:
             self._requester.close()
-            for session in self._sessions:
+            self._closed = True
+            for session in list(self._sessions):
                 session.io_thread.close()
 
     def __enter__(self) -> Self:
@@ -367,6 +400,13 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(flush=kind is None)
+
+
+def _meet(known: "weakref.ref[Producer]", brokers: list[str]) -> None:
+    """On an I/O thread, which does not keep the producer."""
+    producer = known()
+    if producer is not None:
+        producer.meet(brokers)
 
 
 def _add_form(

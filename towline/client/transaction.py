@@ -20,6 +20,7 @@ from typing import Any, Final, Self
 
 from towline.client.link.connection import own_facts
 from towline.client.link.endpoints import Endpoints, several
+from towline.client.link.routes import of_one_group
 from towline.client.link.rpc import Reply
 from towline.client.send.accumulator import Accumulator, BatchLimits
 from towline.client.send.futures import SendResult
@@ -119,10 +120,10 @@ class TransactionProducer:
         self.group = group
         self._check = check
         self._schedule = several(schedule) if schedule else ()
-        self._producer = Producer(endpoint, **settings)
-        if self._producer.has_groups:
-            self._producer.close()
+        one = of_one_group(endpoint, "put")
+        if one is None:
             raise ValueError("a transaction producer is for one group of nodes: name the endpoints of its nodes")
+        self._producer = Producer(one, **settings)
         self._io_threads: list[IoThread] = []  # one at most
         self._lock = threading.Lock()
         self._closing = threading.Event()

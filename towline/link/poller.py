@@ -5,7 +5,8 @@ ZeroMQ sockets are polled through ZeroMQ, never by their raw descriptor, which s
 
 import select
 from collections.abc import Iterable
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
 
 import zmq
 
@@ -13,11 +14,21 @@ from .context import Socket, new_poller
 from .memory_limit import FreedMemory
 
 
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A descriptor that wakes who waits for it also when more can be written to it."""
+
+    descriptor: int
+
+
+Source: TypeAlias = Socket | int | Writing
+
+
 class Pollable(Protocol):
     """A Server or a Link: sockets that become readable when it has something to `receive`."""
 
     @property
-    def sockets(self) -> tuple[Socket | int, ...]: ...
+    def sockets(self) -> tuple[Source, ...]: ...
 
     def tend(self) -> None:
         """Does what is due by the clock; `sockets` may be others afterwards."""
@@ -33,6 +44,7 @@ class Rest(Protocol):
 
 
 _READ: Final = int(zmq.POLLIN)
+_BOTH: Final = int(zmq.POLLIN | zmq.POLLOUT)
 REST_MS: Final = 5_000  # of waiting in vain; whoever found something less than BUSY times meanwhile is at rest
 BUSY: Final = 100
 
@@ -49,23 +61,22 @@ class Poller:
         self._silent = self._looked = False
         self._waited_ms = self._found = 0
         self.busy = False  # since what was freed was given back
-        self._tended: dict[Pollable, tuple[Socket | int, ...]] = {}
+        self._tended: dict[Pollable, tuple[Source, ...]] = {}
         self._epoll: Any = None  # of `descriptors`
         self._by_descriptor: dict[int, Socket | int] = {}
         for source in sources:
             self.add(source)
 
     def add(self, source: Pollable | int) -> None:
-        for item in _items(source):
-            self._register(item)
-        if not isinstance(source, int):
-            self._tended[source] = source.sockets
+        if isinstance(source, int):
+            self._register((source,))
+        else:
+            self._tended[source] = sockets = source.sockets
+            self._register(sockets)
 
     def remove(self, source: Pollable | int) -> None:
         """Removes a source, before it is closed."""
-        items = (source,) if isinstance(source, int) else self._tended.pop(source)
-        for item in items:
-            self._unregister(item)
+        self._unregister((source,) if isinstance(source, int) else self._tended.pop(source))
 
     def poll(self, timeout_ms: int, rest: Rest | None = None) -> bool:
         """True as soon as a source is readable, False after `timeout_ms`. 0 checks and does not wait.
@@ -100,8 +111,8 @@ class Poller:
         """
         if self._epoll is None:
             self._epoll = select.epoll()
-            for item, _ in self._poller.sockets:
-                self._show(item)
+            for item, events in self._poller.sockets:
+                self._show(item, events)
         return int(self._epoll.fileno())
 
     def shown(self, descriptors: Iterable[int]) -> None:
@@ -109,35 +120,36 @@ class Poller:
         self._silent = self._looked = False
         self._ready = {self._by_descriptor[each] for each in descriptors if each in self._by_descriptor}
 
-    def _register(self, item: Socket | int) -> None:
-        self._poller.register(item, _READ)
-        if self._epoll is not None:
-            self._show(item)
-
-    def _unregister(self, item: Socket | int) -> None:
-        self._poller.unregister(item)
-        self._ready.discard(item)
-        for descriptor in [each for each, shown in self._by_descriptor.items() if shown is item or shown == item]:
-            del self._by_descriptor[descriptor]
-            self._epoll.unregister(descriptor)
-
-    def _show(self, item: Socket | int) -> None:
-        descriptor = item if isinstance(item, int) else int(item.get(zmq.FD))
-        self._by_descriptor[descriptor] = item
-        self._epoll.register(descriptor, select.EPOLLIN)
-
     def _idle(self) -> None:
         busy = self._found >= BUSY
         if self.busy and not busy:
             FreedMemory.release()
         self.busy, self._waited_ms, self._found = busy, 0, 0
 
-    def _replace(self, source: Pollable, sockets: tuple[Socket | int, ...]) -> None:
-        for socket in sockets:
-            self._unregister(socket)
-        for socket in source.sockets:
-            self._register(socket)
-        self._tended[source] = source.sockets
+    def _replace(self, source: Pollable, sockets: tuple[Source, ...]) -> None:
+        self._unregister(sockets)
+        self._tended[source] = sockets = source.sockets
+        self._register(sockets)
+
+    def _register(self, sockets: tuple[Source, ...]) -> None:
+        for item in sockets:
+            events = _BOTH if isinstance(item, Writing) else _READ
+            self._poller.register(_polled(item), events)
+            if self._epoll is not None:
+                self._show(_polled(item), events)
+
+    def _unregister(self, sockets: tuple[Source, ...]) -> None:
+        for item in map(_polled, sockets):
+            self._poller.unregister(item)
+            self._ready.discard(item)
+            for descriptor in [each for each, shown in self._by_descriptor.items() if shown == item]:
+                del self._by_descriptor[descriptor]
+                self._epoll.unregister(descriptor)
+
+    def _show(self, item: Socket | int, events: int) -> None:
+        descriptor = item if isinstance(item, int) else int(item.get(zmq.FD))
+        self._by_descriptor[descriptor] = item
+        self._epoll.register(descriptor, select.EPOLLIN | (select.EPOLLOUT if events & int(zmq.POLLOUT) else 0))
 
     def was_silent(self, source: Pollable | None = None) -> bool:
         """True once after a `poll` that found nothing, or nothing of `source`: to check a socket again costs more
@@ -151,8 +163,8 @@ class Poller:
         ready = self._ready
         if not ready:
             return False
-        return source in ready if isinstance(source, int) else not ready.isdisjoint(source.sockets)
+        return source in ready if isinstance(source, int) else not ready.isdisjoint(map(_polled, source.sockets))
 
 
-def _items(source: Pollable | int) -> tuple[Socket | int, ...]:
-    return (source,) if isinstance(source, int) else source.sockets
+def _polled(source: Source) -> Socket | int:
+    return source.descriptor if isinstance(source, Writing) else source

@@ -38,7 +38,8 @@ from towline.format.wire.put_ring import (
 )
 
 NAME: Final = "towline-put-ring"
-SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_SEALS: Final = ("F_SEAL_SHRINK", "F_SEAL_GROW", "F_SEAL_SEAL")
+SEALS: Final = sum(getattr(fcntl, name, 0) for name in _SEALS)  # where there are none, no node offers a ring
 MODE: Final = 0o600
 NS_PER_MS: Final = 1_000_000
 _TOKEN_BITS: Final = 62

@@ -24,8 +24,10 @@ from .dealer import MUTE, NOBODY, SILENCE
 from .endpoints import TLS, parse
 from .handshake import NOT_GREETED, encode_greeting, read_refusal, read_welcome
 from .keys import Key
+from .poller import Writing
 from .signature import sign
 from .tls import SHAKE_S, TLS_REFUSED, ClientTls, TlsRefused
+from .wire import watch_sources
 
 READ_SIZE: Final = 64 * KIB  # read at once; a longer message is read into memory of its own
 OUT_MAX: Final = 16 * MIB  # bytes that wait for the node to take them: beyond it a send fails
@@ -64,7 +66,6 @@ class TcpLink:
         self._begin = self._end = 0  # of what is in `_in`
         self._large: memoryview | None = None  # a long message, and how much of it is there
         self._filled = 0
-        self._selector: selectors.BaseSelector | None = None  # while something waits to be sent
         self._tls = ClientTls(parsed) if parsed.scheme == TLS else None
         self._shaken = self._tls is None
         self._shake_until = 0.0
@@ -77,15 +78,11 @@ class TcpLink:
         return True
 
     @property
-    def sockets(self) -> tuple[int, ...]:
+    def sockets(self) -> tuple[int | Writing, ...]:
         if self._socket is None:
             return ()
-        if not self._out:
-            return (self._socket.fileno(),)
-        if self._selector is None:  # readable where the node takes more, too
-            self._selector = selectors.DefaultSelector()
-            self._selector.register(self._socket, selectors.EVENT_READ | selectors.EVENT_WRITE)
-        return (self._descriptor(self._selector),)
+        descriptor = self._socket.fileno()
+        return (Writing(descriptor) if self._out else descriptor,)
 
     @property
     def lost(self) -> bool:
@@ -171,13 +168,11 @@ class TcpLink:
     def watch(self, poller: zmq.Poller) -> None:
         """Registers what wakes a link that is being greeted."""
         if self._socket is not None:
-            waits = not self._connected or self._out
-            poller.register(self._socket.fileno(), int(zmq.POLLIN | zmq.POLLOUT) if waits else int(zmq.POLLIN))
+            descriptor = self._socket.fileno()
+            watch_sources(poller, (Writing(descriptor) if not self._connected or self._out else descriptor,))
 
     def close(self, linger_ms: int = 0) -> None:
         """Closes the link at once."""
-        if self._selector is not None:
-            self._selector.close()
         if self._socket is not None:
             if self._tls is not None and self._shaken and not self._lost and not self._out:
                 self._tls.end()
@@ -308,9 +303,6 @@ class TcpLink:
                     break
                 sent -= len(first)
                 self._out.popleft()
-        if self._selector is not None:
-            self._selector.close()
-            self._selector = None
 
     def _next_message(self) -> list[Buffer] | None:
         """Raises MalformedFrame, SpeaksZeroMQ."""
@@ -373,10 +365,6 @@ class TcpLink:
         else:
             self._filled += count
         return True
-
-    @staticmethod
-    def _descriptor(selector: selectors.BaseSelector) -> int:
-        return int(selector.fileno())  # type: ignore[attr-defined]
 
 
 def _is_writable(sock: socket.socket) -> bool:

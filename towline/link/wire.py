@@ -7,7 +7,7 @@ import zmq
 
 from towline.format.wire.frames import Buffer
 
-from .context import Socket
+from .poller import Source, Writing
 
 Poller: TypeAlias = zmq.Poller
 
@@ -29,7 +29,7 @@ class Link(Protocol):
         ...
 
     @property
-    def sockets(self) -> tuple[Socket | int, ...]: ...
+    def sockets(self) -> tuple[Source, ...]: ...
 
     @property
     def lost(self) -> bool:
@@ -69,6 +69,10 @@ class Link(Protocol):
         ...
 
 
-def watch_descriptor(poller: Poller, descriptor: int) -> None:
-    """Registers what becomes readable when there is something to do."""
-    poller.register(descriptor, zmq.POLLIN)
+def watch_sources(poller: Poller, sources: Sequence[int | Writing]) -> None:
+    """Registers descriptors that wake when there is something to do."""
+    for each in sources:
+        if isinstance(each, Writing):
+            poller.register(each.descriptor, int(zmq.POLLIN | zmq.POLLOUT))
+        else:
+            poller.register(each, int(zmq.POLLIN))

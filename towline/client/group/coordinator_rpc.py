@@ -10,12 +10,13 @@ from typing import Any, Final, TypeAlias
 
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
-from towline.client.link.rpc import Reply, Waker, encode_ask, read_answer
+from towline.client.link.rpc import Reply, encode_ask, read_answer
 from towline.clock import boottime_s
 from towline.errors import TowlineError
 from towline.format.wire.frames import ANSWER, Buffer, Kind, expect, kind_of
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
+from towline.link.waker import Waker
 from towline.link.wire import Link
 
 from .replica_reader import ReplicaReader

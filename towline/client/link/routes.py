@@ -71,6 +71,27 @@ def _brokers(endpoint: RocketmqEndpoint) -> tuple[GroupRoute, ...]:
     return tuple(GroupRoute(name, (endpoint.of(name),)) for name in names)
 
 
+def broker_route(given: Endpoints, name: str) -> GroupRoute:
+    """The route to one more broker of a RocketMQ cluster."""
+    return GroupRoute(name, (RocketmqEndpoint.read(str(given)).of(name),))
+
+
+def is_whole_cluster(given: Endpoints) -> bool:
+    """Whether it names a RocketMQ cluster without one of its brokers: those that join it later belong to it as well."""
+    return isinstance(given, str) and given.startswith(PREFIX) and not RocketmqEndpoint.read(given).broker
+
+
+def of_one_group(given: Endpoints, service: str) -> Endpoints | None:
+    """The endpoint, where it leads to a single group, and goes on leading to that one; None where there are several.
+
+    Raises what `group_routes` raises.
+    """
+    found = group_routes(given, service)
+    if len(found) > 1:
+        return None
+    return found[0].first if is_broker(found[0]) else given
+
+
 def is_broker(way: GroupRoute) -> bool:
     """Whether it leads to a broker of RocketMQ."""
     return isinstance(way.endpoints, tuple) and way.endpoints[0].startswith(PREFIX)

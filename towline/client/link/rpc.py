@@ -1,7 +1,5 @@
 """Questions to a node (ASK and ANSWER) and their replies, from the client's own thread or handed to an I/O thread."""
 
-import contextlib
-import os
 import threading
 import time
 from collections import deque
@@ -15,13 +13,14 @@ from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, 
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
 from towline.link.context import Context, close_context, new_context
 from towline.link.poller import Poller
-from towline.link.unclosed import call_in_child, renew
+from towline.link.unclosed import call_in_child
 from towline.link.wire import Link
 
 from .connection import NOT_MASTER, STARTING, Connection, remaining_ms
 from .endpoints import Endpoints, Fit, anybody
 
 AGAIN_MS: Final = 10  # between attempts to reach a node
+TEND_MS: Final = 500  # a link that waits for others is tended so often
 ATTEMPT_S: Final = 2.0  # one node's share of the time, where there are others
 
 
@@ -181,7 +180,7 @@ class Caller:
                 remaining = remaining_ms(deadline)
                 if remaining == 0:
                     return None
-                self._poller.poll(remaining)
+                self._poller.poll(min(remaining, TEND_MS))
             elif kind_of(parts[0]) != Kind.ANSWER:
                 self._kept.append(parts)
             elif expect(ANSWER, parts[0])[2] == request_id:
@@ -201,7 +200,8 @@ class Caller:
 
 @dataclass(slots=True, eq=False)
 class PendingCall:
-    """A question of another thread, and its reply or error."""
+    """A question of another thread, and its reply or error. `told` is called with it, on the thread that got it: nobody
+    waits for such a question, and it keeps no producer from its end."""
 
     op: str
     facts: dict[str, Any]
@@ -212,39 +212,10 @@ class PendingCall:
     answered: threading.Event = field(default_factory=threading.Event)
     reply: Reply | None = None
     error: TowlineError | None = None
+    told: "Callable[[Reply | None, TowlineError | None], None] | None" = None
 
     def finish(self, reply: Reply | None, error: TowlineError | None) -> None:
         self.reply, self.error = reply, error
         self.answered.set()
-
-
-class Waker:
-    """Wakes the I/O thread out of its poll. Calls after `close` are ignored."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        call_in_child(self)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def wake(self) -> None:
-        with self._lock:
-            if self._descriptor >= 0:
-                os.eventfd_write(self._descriptor, 1)
-
-    def drain(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._descriptor)
-
-    def close(self) -> None:
-        with self._lock:
-            descriptor, self._descriptor = self._descriptor, -1
-            if descriptor >= 0:
-                os.close(descriptor)
-
-    def forked(self) -> None:
-        """Closes the child's copy, with which it would wake the parent's thread."""
-        renew(self._lock)
-        self.close()
+        if self.told is not None:
+            self.told(reply, error)

@@ -184,6 +184,8 @@ class Reader:
         if self._caller.connection.link is None:
             return min(deadline, time.monotonic() + AGAIN_MS / 1000)
         until = deadline
+        if "tend_ms" in self._caller.welcome:  # the link has others to leave when they are silent
+            until = min(until, time.monotonic() + self._caller.welcome["tend_ms"] / 1000)
         waits = self._holds_pulls()
         if waits:
             until = min(until, time.monotonic() + AGAIN_MS / 10_000)

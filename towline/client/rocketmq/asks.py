@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from . import groups, lookups, membership, positions, topics, transactions
+from . import groups, lookups, membership, positions, replies, topics, transactions
 from .talk import NOT_IN_ROCKETMQ, Refused, Session, Talk
 
 Handler = Callable[[Session, dict[str, Any]], Talk]
@@ -18,6 +18,7 @@ def _offsets(session: Session, facts: dict[str, Any]) -> Talk:
 
 _HANDLERS: Final[Mapping[str, Handler]] = {
     "route": topics.route,
+    "routes": topics.routes,
     "topics": topics.topics,
     "create_topic": topics.create,
     "alter_topic": topics.alter,
@@ -41,6 +42,7 @@ _HANDLERS: Final[Mapping[str, Handler]] = {
     "group_reset": groups.reset,
     "group_delete": groups.delete,
     "group_configure": groups.configure,
+    "reply_watch": replies.watch,
     "transaction_end": transactions.end,
     "transaction_watch": transactions.watch,
 }

@@ -6,13 +6,13 @@ import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from towline.errors import MalformedFrame
 from towline.format.remoting.command import Command, decode, encode, frame_size
 from towline.format.remoting.signing import signed
+from towline.link.poller import Writing
 
 from .endpoint import Credentials
 
@@ -24,28 +24,24 @@ _AGAIN: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Channel:
-    """Used by one thread. `trouble` says why it is of no use any more, "" while it is.
-
-    `watch` is called with the descriptor and whether it waits for room to write, whenever that changes.
-    """
+    """Used by one thread. `trouble` says why it is of no use any more, "" while it is."""
 
     def __init__(
         self,
         host: str,
         port: int,
-        watch: Callable[[int, bool], None],
         credentials: Credentials | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.address = f"{host}:{port}"
         self.trouble = ""
         self.is_open = False  # connected, and greeted where it is TLS
-        self._watch, self._credentials, self._tls = watch, credentials, tls
+        self._credentials, self._tls = credentials, tls
         self._came = bytearray()
         self._commands: deque[Command] = deque()
         self._out: deque[memoryview] = deque()
         self._waiting = 0
-        self._writes = True
+        self._writes = True  # whether there is something to do when there is room
         self._connected = False
         self._socket: socket.socket | None = None
         try:
@@ -60,8 +56,14 @@ class Channel:
         self._socket = made
         if code not in _UNDER_WAY:
             self._end(os.strerror(code))
-            return
-        self._watch(made.fileno(), True)
+
+    @property
+    def source(self) -> int | Writing | None:
+        """What to wait for before the next `turn`; None where there is nothing any more."""
+        if self._socket is None:
+            return None
+        descriptor = self._socket.fileno()
+        return Writing(descriptor) if self._writes else descriptor
 
     @property
     def own_port(self) -> int:
@@ -119,9 +121,9 @@ class Channel:
             if isinstance(made, ssl.SSLSocket):
                 made.do_handshake()
         except ssl.SSLWantWriteError:
-            self._wait_for_room(True)
+            self._writes = True
         except _AGAIN:
-            self._wait_for_room(False)
+            self._writes = False
         except OSError as error:
             self._end(str(error))
         else:
@@ -142,7 +144,7 @@ class Channel:
         except OSError as error:
             self._end(str(error))
             return
-        self._wait_for_room(bool(self._out))
+        self._writes = bool(self._out)
 
     def _read(self) -> None:
         made, count = self._socket, 0
@@ -174,11 +176,6 @@ class Channel:
             at += size
         if at:
             del self._came[:at]
-
-    def _wait_for_room(self, writes: bool) -> None:
-        if writes != self._writes and self._socket is not None:
-            self._writes = writes
-            self._watch(self._socket.fileno(), writes)
 
     def _end(self, trouble: str) -> None:
         self.trouble = self.trouble or trouble

@@ -1,6 +1,6 @@
 """The brokers of a RocketMQ cluster, as its name servers know them."""
 
-import select
+import selectors
 import time
 from typing import Final
 
@@ -9,6 +9,7 @@ from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.fastjson import loads
 from towline.format.remoting.routes import read_cluster
+from towline.link.poller import Writing
 
 from .channel import Channel
 from .endpoint import RocketmqEndpoint
@@ -32,18 +33,23 @@ def brokers_of(endpoint: RocketmqEndpoint) -> list[str]:
 
 
 def _ask(host: str, port: int, endpoint: RocketmqEndpoint) -> Command:
-    poller, deadline = select.poll(), time.monotonic() + ANSWER_S
-
-    def watch(descriptor: int, writes: bool) -> None:
-        poller.register(descriptor, select.POLLIN | (select.POLLOUT if writes else 0))
-
-    channel = Channel(host, port, watch, endpoint.credentials, endpoint.tls)
+    deadline = time.monotonic() + ANSWER_S
+    channel = Channel(host, port, endpoint.credentials, endpoint.tls)
     try:
         channel.send(Command(RequestCode.GET_BROKER_CLUSTER_INFO, 1))
-        while not channel.trouble and (left := deadline - time.monotonic()) > 0:
-            poller.poll(left * 1000)
+        while (source := channel.source) is not None and (left := deadline - time.monotonic()) > 0:
+            _wait(source, left)
             for answer in channel.turn():
                 return answer
         raise NoAnswer(channel.address, int(ANSWER_S * 1000), channel.trouble or "it says nothing")
     finally:
         channel.close()
+
+
+def _wait(source: int | Writing, seconds: float) -> None:
+    with selectors.DefaultSelector() as selector:
+        if isinstance(source, Writing):
+            selector.register(source.descriptor, selectors.EVENT_READ | selectors.EVENT_WRITE)
+        else:
+            selector.register(source, selectors.EVENT_READ)
+        selector.select(seconds)

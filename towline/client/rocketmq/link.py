@@ -1,19 +1,18 @@
 """A link to a broker of RocketMQ: takes and gives the messages that a client and a node exchange (`format.wire`), and
 speaks remoting outside. So producers, consumers and their retries are the same for both.
 
-It finds the broker's address through the name servers whenever it is made. One connection leads to the broker, and one
-to a name server while routes are asked for; a name server that is silent or gone is left for the next.
+It finds the broker's address through the name servers whenever it is made. One connection leads to the broker, others
+to name servers that were asked, and to slaves that are read.
 """
 
 import logging
-import os
-import select
 import socket
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from towline.errors import LinkRefused, MalformedFrame, MalformedRecord, NoAnswer, TowlineError, UnknownTopic
@@ -24,20 +23,23 @@ from towline.format.remoting.routes import Broker, read_cluster
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, decode_pull, expect, json_part, kind_of, read_json
 from towline.limits import MESSAGE_BODY_MAX
 from towline.link.endpoints import PORT_MAX
-from towline.link.wire import Poller, watch_descriptor
+from towline.link.poller import Writing
+from towline.link.waker import Waker
+from towline.link.wire import Poller, watch_sources
 
 from .asks import ask
 from .channel import Channel
 from .endpoint import RocketmqEndpoint
 from .membership import HEARTBEAT_S, heartbeat, pushed
+from .names import NameServers
 from .pulls import pull
 from .puts import REQUEST_BYTES_MAX, put
 from .records import sizes_of
-from .talk import NoNameServer, Pause, Refused, Request, Session, succeeded
+from .talk import MASTER_ID, NoNameServer, NoSlave, Pause, Refused, Request, Session, succeeded
 
-VERSION: Final = 479  # of RocketMQ's clients: what a broker may send
-LANGUAGE: Final = "PYTHON"
-SILENT_S: Final = 2.0  # before a name server that does not answer is left for the next
+TEND_MS: Final = 500  # between calls of `tend`
+ROUTES_MS: Final = 30_000  # between looks of a producer at its routes, as Java's clients have them
+SLAVE_S: Final = 5.0  # a slave that does not answer is not asked any more
 _STARTING: Final = "STARTING"  # the client asks again
 
 log = logging.getLogger(__name__)
@@ -45,24 +47,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Step:
-    """The requests of one step of a talk. `done` gets what the talk returns."""
+    """The requests of one step of a talk. `done` gets what the talk returns. `over`: the talk has gone on."""
 
     talk: Generator[Any, list[Command], Any]
     done: Callable[[Any], None]
     failed: Callable[[TowlineError], None]
     answers: list[Command | None] = field(default_factory=list)
     due: float = 0.0  # of a pause
+    over: bool = False
 
 
 @dataclass(slots=True)
 class _Asked:
-    """A request without an answer: number `place` of its step. `tried`: how many name servers had it."""
+    """A request without an answer of the broker with the id `at`: number `place` of its step."""
 
     step: _Step
     place: int
-    request: Request
+    at: int
     since: float
-    tried: int = 1
 
 
 class BrokerLink:
@@ -75,25 +77,24 @@ class BrokerLink:
         """Begins to connect. Raises InvalidEndpoint."""
         self.endpoint = endpoint
         self._known = RocketmqEndpoint.read(endpoint)
-        self._session = Session(str(facts.get("role", "")), str(facts.get("name", "")))
+        role, name, client = (str(facts.get(name, "")) for name in ("role", "name", "client"))
+        self._session = Session(role, name, client)
         self.greeted_at = time.monotonic()
         self._welcome: dict[str, Any] | None = None
         self._refusal: TowlineError | None = None
         self._lost = self._refused = False
         self._trouble = "the name servers have not answered yet"
         self._next_opaque = 0
-        self._asked: dict[int, _Asked] = {}  # of the broker
-        self._of_names: dict[int, _Asked] = {}
+        self._asked: dict[int, _Asked] = {}
         self._paused: list[_Step] = []
         self._out: deque[list[Buffer]] = deque()
-        self._epoll = select.epoll()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._epoll.register(self._bell, select.EPOLLIN)
+        self._bell = Waker()
         self._rung = False
-        self._names: Channel | None = None
-        self._name_server = 0
+        self._names = NameServers(self._known, self._ring)
         self._broker: Channel | None = None
+        self._slaves: dict[int, Channel] = {}
         self._heartbeat_at = self.greeted_at + HEARTBEAT_S
+        self._tend_at = 0.0
         self._start(self._greeting(), self._greeted, self._not_greeted)
 
     # --- as a client uses it
@@ -103,8 +104,10 @@ class BrokerLink:
         return False
 
     @property
-    def sockets(self) -> tuple[int, ...]:
-        return (self._epoll.fileno(),)
+    def sockets(self) -> tuple[int | Writing, ...]:
+        channels = [each for each in (self._broker, *self._slaves.values()) if each is not None]
+        of_brokers = [each.source for each in channels if each.source is not None]
+        return (self._bell.fileno(), *of_brokers, *self._names.sources)
 
     @property
     def lost(self) -> bool:
@@ -151,61 +154,56 @@ class BrokerLink:
 
     def receive(self) -> list[Buffer] | None:
         if not self._out:
+            if time.monotonic() >= self._tend_at:  # who always finds something never polls
+                self.tend()
             self._turn()
         if self._out:
             return self._out.popleft()
         if self._rung:
             self._rung = False
-            with suppress(BlockingIOError):
-                os.eventfd_read(self._bell)
+            self._bell.drain()
         return None
 
     def tend(self) -> None:
         now = time.monotonic()
-        if self._of_names and now - min(each.since for each in self._of_names.values()) >= SILENT_S:
-            self._next_name_server(f"{self._name} says nothing")
+        self._tend_at = now + TEND_MS / 1000
+        self._names.tend(now)
+        self._leave_slaves(now)
         self._resume_paused(now)
         if self._welcome is not None and now >= self._heartbeat_at:
             self._heartbeat_at = now + HEARTBEAT_S
-            self._start(self._greet_broker(), lambda _: None, self._fatal)
+            self._start(self._look_again(), lambda _: None, self._fatal)
 
     def watch(self, poller: Poller) -> None:
-        watch_descriptor(poller, self._epoll.fileno())
+        watch_sources(poller, self.sockets)
 
     def close(self, linger_ms: int = 0) -> None:
         self._lost = True
-        for each in (*self._asked.values(), *self._of_names.values()):
+        for each in self._asked.values():
             each.step.talk.close()
         for step in self._paused:
             step.talk.close()
         self._asked.clear()
-        self._of_names.clear()
         self._paused.clear()
-        for channel in (self._names, self._broker):
+        self._names.close()
+        for channel in (self._broker, *self._slaves.values()):
             if channel is not None:
                 channel.close()
-        if not self._epoll.closed:
-            self._epoll.close()
-            os.close(self._bell)
+        self._bell.close()
 
     # --- the greeting
 
     def _greeting(self) -> Generator[Any, list[Command], dict[str, Any]]:
-        (answer,) = yield [Request(RequestCode.GET_BROKER_CLUSTER_INFO, names=True)]
-        succeeded(answer)
-        known = read_cluster(loads(answer.body))
-        broker = _chosen(known, self._known.broker)
-        address = broker.addresses.get(0)
+        broker = yield from self._find_broker()
+        address = broker.addresses.get(MASTER_ID)
         if address is None:
             raise NoNameServer(f"the broker {broker.name} has no master now")
-        host, _, port = address.rpartition(":")
-        if not port.isdecimal() or int(port) > PORT_MAX:
-            raise MalformedFrame(f"the broker {broker.name} has the address {address!r}")
+        host, port = _host_and_port(broker.name, address)
         session = self._session
         session.broker, session.cluster, session.address = broker.name, broker.cluster, address
-        session.store_host = _store_host(host, int(port))
+        session.store_host = _store_host(host, port)
         self._trouble = f"the broker {broker.name} at {address} has not answered yet"
-        self._broker = Channel(host, int(port), self._watch, self._known.credentials, self._known.tls)
+        self._broker = Channel(host, port, self._known.credentials, self._known.tls)
         yield from self._greet_broker()
         return {
             "role": "rocketmq",
@@ -215,9 +213,25 @@ class BrokerLink:
             "request_limit": REQUEST_BYTES_MAX,
             "request_batches_max": 1,  # each is answered by itself
             "form_batch_max": 1,
+            "tend_ms": TEND_MS,
+            "routes_ms": ROUTES_MS,
             "max_message_size": MESSAGE_BODY_MAX,
             "rocketmq_version": session.version,
         }
+
+    def _find_broker(self) -> Generator[Any, list[Command], Broker]:
+        """The broker, as a name server knows it now."""
+        (answer,) = yield [Request(RequestCode.GET_BROKER_CLUSTER_INFO, names=True)]
+        succeeded(answer)
+        broker = _chosen(read_cluster(loads(answer.body)), self._known.broker)
+        self._session.slaves = {number: each for number, each in broker.addresses.items() if number != MASTER_ID}
+        return broker
+
+    def _look_again(self) -> Generator[Any, list[Command], None]:
+        """Says again who we are, and looks who the broker's slaves are."""
+        yield from self._greet_broker()
+        with suppress(Refused, NoNameServer, LinkRefused):  # what was known is right, as far as anybody says
+            yield from self._find_broker()
 
     def _greet_broker(self) -> Generator[Any, list[Command], None]:
         (answer,) = yield [heartbeat(self._session)]
@@ -269,7 +283,8 @@ class BrokerLink:
         self._resume(_Step(talk, done, failed), None)
 
     def _resume(self, step: _Step, error: TowlineError | None) -> None:
-        """Goes on with the answers of a step, or with the error that came in their place."""
+        """Goes on with the answers of a step, or with the error that came in place of one; the others count no more."""
+        step.over = True
         try:
             if error is not None:
                 wanted = step.talk.throw(error)
@@ -293,28 +308,32 @@ class BrokerLink:
         step.answers = [None] * len(requests)
         now = time.monotonic()
         for place, request in enumerate(requests):
-            self._next_opaque += 1
-            asked = _Asked(step, place, request, now)
             if request.names:
-                self._of_names[self._next_opaque] = asked
-                self._send_names(self._next_opaque, request)
-            else:
-                self._asked[self._next_opaque] = asked
-                self._send_to(self._broker, self._next_opaque, request)
+                self._names.ask(request, partial(self._told, step, place))
+                continue
+            channel = self._channel(request.at)
+            self._next_opaque += 1
+            self._asked[self._next_opaque] = _Asked(step, place, request.at, now)
+            if not channel.trouble:
+                channel.send(request.command(self._next_opaque))
+            if channel.trouble:
+                self._ring()
 
-    def _send_to(self, channel: Channel | None, opaque: int, request: Request) -> None:
-        if channel is not None and not channel.trouble:
-            channel.send(
-                Command(request.code, opaque, 0, "", request.fields, request.body, version=VERSION, language=LANGUAGE)
-            )
-
-    def _answer(self, command: Command, pending: dict[int, _Asked]) -> None:
-        asked = pending.pop(command.opaque, None)
-        if asked is None:
+    def _told(self, step: _Step, place: int, outcome: Command | NoNameServer | NoSlave) -> None:
+        """What became of request number `place`."""
+        if step.over or self._lost:
             return
-        asked.step.answers[asked.place] = command
-        if all(each is not None for each in asked.step.answers):
-            self._resume(asked.step, None)
+        if isinstance(outcome, TowlineError):
+            self._resume(step, outcome)
+            return
+        step.answers[place] = outcome
+        if all(each is not None for each in step.answers):
+            self._resume(step, None)
+
+    def _answer(self, command: Command) -> None:
+        asked = self._asked.pop(command.opaque, None)
+        if asked is not None:
+            self._told(asked.step, asked.place, command)
 
     def _resume_paused(self, now: float) -> None:
         if not self._paused or not (self._session.has_news or any(each.due <= now for each in self._paused)):
@@ -327,9 +346,13 @@ class BrokerLink:
 
     def _emit(self, parts: list[Buffer]) -> None:
         self._out.append(parts)
+        self._ring()
+
+    def _ring(self) -> None:
+        """There is something to take, or to look at in the next turn."""
         if not self._rung:
             self._rung = True
-            os.eventfd_write(self._bell, 1)
+            self._bell.wake()
 
     def _fatal(self, error: TowlineError) -> None:
         """What was answered cannot be understood: whether it was done is not known."""
@@ -341,25 +364,29 @@ class BrokerLink:
 
     # --- channels
 
-    def _watch(self, descriptor: int, writes: bool) -> None:
-        events = select.EPOLLIN | (select.EPOLLOUT if writes else 0)
-        try:
-            self._epoll.modify(descriptor, events)
-        except FileNotFoundError:
-            self._epoll.register(descriptor, events)
+    def _channel(self, at: int) -> Channel:
+        """The connection to the broker with this id, which the session names."""
+        if at == MASTER_ID:
+            assert self._broker is not None, "the master is greeted first"
+            return self._broker
+        if at not in self._slaves:
+            host, port = _host_and_port(self._session.broker, self._session.slaves[at])
+            self._slaves[at] = Channel(host, port, self._known.credentials, self._known.tls)
+        return self._slaves[at]
 
     def _turn(self) -> None:
-        """Takes what came over both connections."""
-        broker, names = self._broker, self._names
-        if names is not None and self._of_names:
-            for command in names.turn():
-                self._answer(command, self._of_names)
-            if names.trouble:
-                self._next_name_server(f"{names.address}: {names.trouble}")
+        """Takes what came over all connections."""
+        self._names.turn()
+        for at, slave in list(self._slaves.items()):
+            for command in slave.turn():
+                self._answer(command)
+            if slave.trouble:
+                self._leave_slave(at, slave.trouble)
+        broker = self._broker
         if broker is not None and not self._lost:
             for command in broker.turn():
                 if command.is_answer:
-                    self._answer(command, self._asked)
+                    self._answer(command)
                 else:
                     self._pushed(broker, command)
             if broker.trouble:
@@ -367,6 +394,21 @@ class BrokerLink:
                 self._lose(f"{broker.address}: {broker.trouble}")
         if self._session.has_news:
             self._resume_paused(time.monotonic())
+
+    def _leave_slaves(self, now: float) -> None:
+        """Those that have been silent for too long."""
+        silent = {each.at for each in self._asked.values() if each.at != MASTER_ID and now - each.since >= SLAVE_S}
+        for at in silent:
+            self._leave_slave(at, "it says nothing")
+
+    def _leave_slave(self, at: int, trouble: str) -> None:
+        """What it was asked is for the master."""
+        channel = self._slaves.pop(at)
+        channel.close()
+        left = {opaque: each for opaque, each in self._asked.items() if each.at == at}
+        for opaque, each in left.items():
+            del self._asked[opaque]
+            self._told(each.step, each.place, NoSlave(f"{channel.address}: {trouble}"))
 
     def _pushed(self, broker: Channel, command: Command) -> None:
         """A request of the broker's."""
@@ -377,44 +419,6 @@ class BrokerLink:
             return
         if not command.flag & ONE_WAY:
             broker.send(answer)
-
-    # --- name servers
-
-    @property
-    def _name(self) -> str:
-        host, port = self._known.name_servers[self._name_server % len(self._known.name_servers)]
-        return f"{host}:{port}"
-
-    def _send_names(self, opaque: int, request: Request) -> None:
-        if self._names is None or self._names.trouble:
-            host, port = self._known.name_servers[self._name_server % len(self._known.name_servers)]
-            self._names = Channel(host, port, self._watch, self._known.credentials, self._known.tls)
-            self._refused = bool(self._names.trouble)
-        self._send_to(self._names, opaque, request)
-        if self._names.trouble:
-            self._bell_for_trouble()
-
-    def _bell_for_trouble(self) -> None:
-        """The next turn looks at what ended at once."""
-        if not self._rung:
-            self._rung = True
-            os.eventfd_write(self._bell, 1)
-
-    def _next_name_server(self, trouble: str) -> None:
-        """Asks the next one what has no answer; what all of them were asked is given up."""
-        if self._names is not None:
-            self._names.close()
-            self._names = None
-        self._name_server += 1
-        waiting, self._of_names = self._of_names, {}
-        now = time.monotonic()
-        for opaque, asked in waiting.items():
-            if asked.tried >= len(self._known.name_servers):
-                self._resume(asked.step, NoNameServer(trouble))
-                continue
-            asked.tried, asked.since = asked.tried + 1, now
-            self._of_names[opaque] = asked
-            self._send_names(opaque, asked.request)
 
 
 def _chosen(known: Mapping[str, Broker], name: str) -> Broker:
@@ -428,6 +432,14 @@ def _chosen(known: Mapping[str, Broker], name: str) -> Broker:
     if not known:
         raise NoNameServer("they know no broker")
     raise LinkRefused("SEVERAL_BROKERS", f"the cluster has {', '.join(known)}: name one behind the last port, with a /")
+
+
+def _host_and_port(broker: str, address: str) -> tuple[str, int]:
+    """Raises MalformedFrame."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal() or int(port) > PORT_MAX:
+        raise MalformedFrame(f"the broker {broker} has the address {address!r}")
+    return host, int(port)
 
 
 def _store_host(host: str, port: int) -> str:

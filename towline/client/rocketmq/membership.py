@@ -25,6 +25,7 @@ from towline.format.remoting.headers import (
 from towline.format.remoting.routes import QueueData, read_route
 from towline.format.wire.allocation import allocate
 
+from . import replies
 from .offsets import UNKNOWN, offset_in, query, update
 from .positions import first_of
 from .subscriptions import subscription_of
@@ -79,6 +80,8 @@ def pushed(session: Session, command: Command) -> Command:
     elif command.code == RequestCode.CHECK_TRANSACTION_STATE:
         header = read_header(EndTransaction, {"producerGroup": "", "commitOrRollback": "0", **command.fields})
         session.checks.append((header.tran_state_table_offset, bytes(command.body)))
+    elif command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+        replies.take(session, command)
     elif command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
         remark = f"request type {command.code} not supported"
         return command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

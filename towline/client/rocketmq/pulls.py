@@ -1,6 +1,9 @@
 """Pulls from a broker. Its answers hold records as they stand in the log, which the client reads as they are."""
 
 import json
+import logging
+from collections.abc import Generator
+from dataclasses import replace
 from typing import Final
 
 from towline.errors import UnknownTopic
@@ -12,7 +15,7 @@ from towline.format.wire.status import GetStatus
 
 from .records import sizes_of
 from .subscriptions import subscription_of
-from .talk import Parts, Request, Session
+from .talk import MASTER_ID, NoSlave, Parts, Request, Session, Step
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"  # every broker has it: for readers that are in no group
 ANY: Final = "*"
@@ -20,6 +23,8 @@ SQL92: Final = "SQL92"
 _HOLD: Final = 2
 _SUBSCRIPTION: Final = 4
 _FILTERS_OFF: Final = "does not support"
+
+log = logging.getLogger(__name__)
 
 
 def pull(session: Session, wanted: Pull) -> Parts:
@@ -31,7 +36,7 @@ def pull(session: Session, wanted: Pull) -> Parts:
             head = _head(wanted, GetStatus.REFUSED, 0, wanted.offset, 0, 0)
             return [head, json_part(_refusal(answer))]
         session.expressions.add(wanted.expression)
-    (answer,) = yield [Request(RequestCode.PULL_MESSAGE, _header(session, wanted, topic))]
+    answer = yield from _pulled(session, wanted, topic)
     offset = wanted.offset
     following, low, end = (_number(answer, name, offset) for name in ("nextBeginOffset", "minOffset", "maxOffset"))
     status = pull_status_of(answer.code, offset, following)
@@ -48,6 +53,38 @@ def pull(session: Session, wanted: Pull) -> Parts:
     if status is GetStatus.OFFSET_OVERFLOW_ONE:
         following = offset
     return [_head(wanted, status, 0, following, low, end)]
+
+
+def _pulled(session: Session, wanted: Pull, topic: str) -> Generator[Step, list[Command], Command]:
+    """The answer of the master; or of a slave, where the last answer said so, and as long as that finds something."""
+    queue, header = (topic, wanted.queue_id), _header(session, wanted, topic)
+    at = session.read_at.get(queue, MASTER_ID)
+    if at in session.slaves:
+        try:
+            (answer,) = yield [Request(RequestCode.PULL_MESSAGE, _at_once(header), at=at)]
+        except NoSlave as error:
+            log.info("queue %d of %s is read from the master again: %s", wanted.queue_id, topic, error.describe())
+        else:
+            if answer.code == ResponseCode.SUCCESS:
+                _note(session, queue, answer)
+                return answer
+    (answer,) = yield [Request(RequestCode.PULL_MESSAGE, header)]
+    _note(session, queue, answer)
+    return answer
+
+
+def _note(session: Session, queue: tuple[str, int], answer: Command) -> None:
+    """Notes whom the broker wants to be asked next."""
+    at = _number(answer, "suggestWhichBrokerId", MASTER_ID)
+    if at > MASTER_ID:
+        session.read_at[queue] = at
+    else:
+        session.read_at.pop(queue, None)
+
+
+def _at_once(header: PullMessage) -> PullMessage:
+    """A slave that has nothing is not waited for: the master may have more."""
+    return replace(header, sys_flag=header.sys_flag & ~_HOLD, suspend_timeout_millis=0)
 
 
 def _check(session: Session, wanted: Pull, topic: str) -> Request:

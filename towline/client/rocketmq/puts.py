@@ -1,8 +1,8 @@
 """Puts to a broker: the records of one batch become one send, or as many as a broker needs for them.
 
-Records of one SYSFLAG go together as a batch. What is delayed, timed or half of a transaction goes alone. They go one
-after the other, in their order. Where the broker stored some and refused others, nothing can be said of the whole put,
-and the link ends: the client sends all of it again, with the same unique keys.
+Records of one SYSFLAG go together as a batch. A reply, and what is delayed, timed or half of a transaction, goes alone.
+They go one after the other, in their order. Where the broker stored some and refused others, nothing can be said of the
+whole put, and the link ends: the client sends all of it again, with the same unique keys.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,16 @@ from towline.format.record.forms import FORM_TOPICS
 from towline.format.remoting.codes import RequestCode, ResponseCode, put_status_of
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import RecallMessage
-from towline.format.remoting.sent import Recall, Sendable, is_timed, of_form, send_body, send_header, sendables
+from towline.format.remoting.sent import (
+    Recall,
+    Sendable,
+    is_reply,
+    is_timed,
+    of_form,
+    send_body,
+    send_header,
+    sendables,
+)
 from towline.format.wire.frames import Buffer, decode_put, encode_put_answer, encode_put_refusal
 from towline.format.wire.status import PutStatus
 from towline.limits import MESSAGE_BODY_MAX
@@ -39,12 +48,12 @@ def put(session: Session, parts: Sequence[Buffer]) -> Parts:
             return [encode_put_refusal(request_id, status, 0, -1, 0, _NOT_SUPPORTED)]
         wanted = [each if isinstance(each, Recall) else [each] for each in forms]
     else:
-        wanted = [list(run) for _, run in groupby(records, key=lambda each: (each.sys_flag, each.reconsume_times))]
+        wanted = [list(run) for _, run in groupby(records, key=_together)]
     places: list[tuple[int, int]] = []
     worst = PutStatus.PUT_OK
     for each in wanted:
         (answer,) = yield [_request(session, each)]
-        status = _status_of(answer)
+        status = _status_of(answer, each)
         if not status.stored:
             sentence = answer.remark.strip() or f"the broker answered with code {answer.code}"
             if places:
@@ -52,7 +61,13 @@ def put(session: Session, parts: Sequence[Buffer]) -> Parts:
             return [encode_put_refusal(request_id, status, 0, -1, 0, sentence)]
         places += [NOWHERE] if isinstance(each, Recall) else _places(answer, len(each))
         worst = status if worst is PutStatus.PUT_OK else worst
-    return [encode_put_answer(request_id, worst, places if len(wanted) > 1 else places[:1])]
+    # Brokers of 4.9 add to each member of a batch: only they know where it stands.
+    return [encode_put_answer(request_id, worst, places if len(places) == group.count else places[:1])]
+
+
+def _together(record: Sendable) -> tuple[int, int, int]:
+    """Equal for neighbours that one request may hold."""
+    return record.sys_flag, record.reconsume_times, id(record) if is_reply(record) else 0
 
 
 def _request(session: Session, wanted: Sequence[Sendable] | Recall) -> Request:
@@ -61,12 +76,14 @@ def _request(session: Session, wanted: Sequence[Sendable] | Recall) -> Request:
         header = RecallMessage(topic=handle.topic, recall_handle=str(handle), producer_group=session.name)
         return Request(RequestCode.RECALL_MESSAGE, header)
     code = RequestCode.SEND_MESSAGE_V2 if len(wanted) == 1 else RequestCode.SEND_BATCH_MESSAGE
+    if len(wanted) == 1 and is_reply(wanted[0]):
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
     return Request(code, send_header(wanted, session.name, session.broker), send_body(wanted), letters=True)
 
 
-def _status_of(answer: Command) -> PutStatus:
-    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        return PutStatus.WHEEL_TIMER_NOT_ENABLE  # recalls are all that some brokers do not know
+def _status_of(answer: Command, wanted: Sequence[Sendable] | Recall) -> PutStatus:
+    if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and isinstance(wanted, Recall):
+        return PutStatus.WHEEL_TIMER_NOT_ENABLE
     return put_status_of(answer.code)
 
 

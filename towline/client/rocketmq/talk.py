@@ -17,18 +17,24 @@ from towline.format.remoting.headers import write_header
 from towline.format.wire.frames import Buffer
 
 NOT_IN_ROCKETMQ: Final = "NOT_IN_ROCKETMQ"
+VERSION: Final = 479  # of RocketMQ's clients: what a broker may send
+LANGUAGE: Final = "PYTHON"
+MASTER_ID: Final = 0
 TIMERS_FROM: Final = 413  # RocketMQ's number for 5.0.0
 _NUMBERS: Final = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to the broker, or to one of the name servers: to each of them with `everywhere`."""
+    """A request to the broker, or to one of the name servers: to each of them with `everywhere`. `at`: the broker id of
+    a slave that gets it."""
 
     code: RequestCode
     header: Any = None
     body: Buffer = b""
     names: bool = False
+    everywhere: bool = False
+    at: int = MASTER_ID
     letters: bool = False
     more: Mapping[str, str] = field(default_factory=dict)
 
@@ -36,6 +42,9 @@ class Request:
     def fields(self) -> dict[str, str]:
         found = {} if self.header is None else write_header(self.header, letters=self.letters)
         return {**found, **self.more}
+
+    def command(self, opaque: int) -> Command:
+        return Command(self.code, opaque, 0, "", self.fields, self.body, version=VERSION, language=LANGUAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,12 @@ class NoNameServer(TowlineError, remedy=Remedy.RETRY):
     advice = "look whether they run, and at their addresses"
 
 
+class NoSlave(TowlineError, remedy=Remedy.RETRY):
+    why: str
+    template = "a slave does not answer: {why}"
+    advice = "ask the master"
+
+
 @dataclass(slots=True)
 class Membership:
     """The group of which this client is a member. `subscriptions`: topic -> (expression, kind)."""
@@ -93,20 +108,25 @@ class Membership:
 
 @dataclass(slots=True)
 class Session:
-    """What a link knows of its broker and of itself. `version` is RocketMQ's number."""
+    """What a link knows of its broker and of itself. `version` is RocketMQ's number; `client` the id that all links of
+    one producer have in common, "" where none was given."""
 
     role: str
     name: str
+    client: str = ""
     broker: str = ""
     cluster: str = ""
     address: str = ""  # host:port
+    slaves: dict[int, str] = field(default_factory=dict)  # their addresses, by broker id
     store_host: str = ""  # as the broker stamps it into records, in hex digits
     version: int = 0
     number: int = field(default_factory=lambda: next(_NUMBERS))
     tags: dict[str, str] = field(default_factory=dict)  # topic -> the expression that a reader told
     expressions: set[str] = field(default_factory=set)  # that the broker takes
+    read_at: dict[tuple[str, int], int] = field(default_factory=dict)  # queues that a slave is to be asked for: its id
     membership: Membership | None = None
     has_news: bool = False  # the group has changed, or its offsets
+    replies: list[bytes] = field(default_factory=list)  # records
     checks: list[tuple[int, bytes]] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)  # unique key of a half -> how it ended; a check may come late
 
@@ -114,7 +134,7 @@ class Session:
     def client_id(self) -> str:
         if self.membership is not None:
             return self.membership.member
-        return f"{self.name}@{self.number}"
+        return self.client or f"{self.name}@{self.number}"
 
 
 def succeeded(answer: Command, *others: ResponseCode) -> bool:

@@ -1,5 +1,6 @@
 """Topics of a broker: their routes, and their changes."""
 
+import logging
 from collections.abc import Generator, Mapping
 from typing import Any, Final
 
@@ -8,12 +9,12 @@ from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.fastjson import loads
 from towline.format.remoting.headers import MakeTopic, OfTopic
-from towline.format.remoting.routes import read_route
+from towline.format.remoting.routes import QueueData, read_cluster, read_route
 from towline.format.remoting.sent import TEMPLATE_QUEUES, TOPIC_TEMPLATE
-from towline.limits import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from towline.limits import DEAD_LETTER_TOPIC_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX
 
 from .positions import READ, WRITE, queues_of
-from .talk import Refused, Request, Session, Step, Talk, succeeded
+from .talk import NoNameServer, Refused, Request, Session, Step, Talk, succeeded
 
 _FILTER: Final = "SINGLE_TAG"
 _TEMPLATE_PERM: Final = 1
@@ -33,6 +34,8 @@ _OWN: Final = frozenset(
 Facts = Mapping[str, Any]
 Rows = dict[str, dict[str, Any]]
 
+log = logging.getLogger(__name__)
+
 
 def route(session: Session, facts: Facts) -> Talk:
     """The queues of a topic; for a producer also of one that the broker makes when it is first sent to."""
@@ -45,10 +48,34 @@ def route(session: Session, facts: Facts) -> Talk:
         if session.role != "producer":
             raise
         yield from _template(session, topic)
-        return {"topic": topic, "read_queues": TEMPLATE_QUEUES, "write_queues": TEMPLATE_QUEUES}, b""
+        return _route(session, topic, QueueData(session.broker, TEMPLATE_QUEUES, TEMPLATE_QUEUES, READ | WRITE)), b""
     if session.role == "producer" and not found.perm & WRITE:
         raise Refused("NO_PERMISSION", f"the topic {topic!r} cannot be written to at {session.broker}")
-    return {"topic": topic, "read_queues": found.read_queues, "write_queues": found.write_queues}, b""
+    return _route(session, topic, found), b""
+
+
+def _route(session: Session, topic: str, known: QueueData) -> dict[str, Any]:
+    told = {"topic": topic, "read_queues": known.read_queues, "write_queues": known.write_queues}
+    if topic == f"{session.cluster}{REPLY_TOPIC_SUFFIX}":
+        told["records_max"] = 1  # one may be refused, since nobody waits for it any more, and another not
+    return told
+
+
+def routes(session: Session, facts: Facts) -> Talk:
+    """The brokers that there are, and the queues at this one of the topics that it has."""
+    asked = [Request(RequestCode.GET_BROKER_CLUSTER_INFO, names=True)]
+    asked += [
+        Request(RequestCode.GET_ROUTEINFO_BY_TOPIC, OfTopic(topic=topic), names=True) for topic in facts["topics"]
+    ]
+    cluster, *found = yield asked
+    succeeded(cluster)
+    told = {}
+    for topic, answer in zip(facts["topics"], found, strict=True):
+        rows = read_route(loads(answer.body)) if succeeded(answer, ResponseCode.TOPIC_NOT_EXIST) else []
+        for row in rows:
+            if row.broker == session.broker:
+                told[topic] = _route(session, topic, row)
+    return {"brokers": list(read_cluster(loads(cluster.body))), "topics": told}, b""
 
 
 def _template(session: Session, topic: str) -> Generator[Step, list[Command], None]:
@@ -121,12 +148,13 @@ def delete(_: Session, facts: Facts) -> Talk:
     if topic not in known:
         raise UnknownTopic(topic)
     header = OfTopic(topic=topic)
-    answers = yield [
-        Request(RequestCode.DELETE_TOPIC_IN_BROKER, header),
-        Request(RequestCode.DELETE_TOPIC_IN_NAMESRV, header, names=True),
-    ]
-    for answer in answers:
+    (answer,) = yield [Request(RequestCode.DELETE_TOPIC_IN_BROKER, header)]
+    succeeded(answer)
+    try:
+        (answer,) = yield [Request(RequestCode.DELETE_TOPIC_IN_NAMESRV, header, names=True, everywhere=True)]
         succeeded(answer)
+    except (Refused, NoNameServer) as error:  # what counts is that the broker has it no more
+        log.warning("the topic %s is deleted, but its route may still be told: %s", topic, error.describe())
     return {"topic": topic}, b""
 
 

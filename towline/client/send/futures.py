@@ -90,6 +90,12 @@ class TopicRoute:
         self.sticky = 0
         self.open: dict[int, Batch] = {}
 
+    def resize(self, facts: dict[str, Any]) -> None:
+        """Takes what the node says now of its queues. Open batches stay where they are."""
+        self.read_queues, self.write_queues = int(facts["read_queues"]), int(facts["write_queues"])
+        if self.sticky >= self.write_queues:
+            self.sticky = 0
+
     def queue_of(self, sharding_key: str) -> int:
         """Equal keys give equal queues, with one group in RocketMQ's clients too."""
         return abs(string_hash(sharding_key)) // self.groups % self.write_queues

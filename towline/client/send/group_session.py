@@ -9,7 +9,8 @@ from towline.client.errors import ClientClosed, NoNeighbour, PutRefused
 from towline.client.link.endpoints import neighbour
 from towline.client.link.keys import KeySource
 from towline.client.link.routes import GroupRoute
-from towline.errors import LinkRefused, NoAnswer
+from towline.client.link.rpc import Reply
+from towline.errors import LinkRefused, NoAnswer, TowlineError
 from towline.format.record.compression import Compressor
 from towline.format.record.record import Host
 from towline.limits import MESSAGE_BODY_MAX, REQUEST_SIZE_MAX
@@ -21,6 +22,7 @@ from .encoding import TopicEncoder
 from .futures import TopicRoute
 from .io_thread import IoThread, SendRules
 
+LOOK_MS: Final = 10_000  # for the answer about routes
 FOLLOW_MS: Final = 200  # whoever follows to a neighbour asks again so soon
 
 
@@ -37,7 +39,8 @@ class Origin:
 class GroupSession:
     """A producer's session with one group of nodes. Any thread may use it.
 
-    `sessions` is how many the producer has; `linked` is called when a node has welcomed us.
+    `sessions` is how many the producer has; `linked` is called when a node has welcomed us, `found` with the brokers
+    that there are, whenever that is looked at.
     """
 
     def __init__(
@@ -49,18 +52,19 @@ class GroupSession:
         limits: BatchLimits,
         sessions: int = 1,
         linked: Callable[[], None] | None = None,
+        found: Callable[[list[str]], None] | None = None,
     ) -> None:
         self.name = way.name
         self.routes: dict[str, TopicRoute] = {}
         self.form_routes: dict[str, TopicRoute] = {}
-        self._origin, self._sessions = origin, sessions
+        self._origin, self._sessions, self._found = origin, sessions, found
         self._born_host = origin.born_host
         self._is_local = isinstance(way.endpoints, tuple) and len(way.endpoints) == 1
         self._is_local = self._is_local and parse(way.first).scheme == "ipc"
         self._timeout_ms = limits.delivery_timeout_ms
         self._lock = threading.Lock()
         call_in_child(self)
-        self.io_thread = IoThread(way.endpoints, facts, rules, self._evict, linked, self._born_at)
+        self.io_thread = IoThread(way.endpoints, facts, rules, self._evict, linked, self._born_at, self._look)
         self.accumulator = Accumulator(limits, self.io_thread.wake, self.io_thread.push)
         self.io_thread.begin(self.accumulator)
 
@@ -85,6 +89,13 @@ class GroupSession:
         with self._lock:
             made = TopicRoute(topic, facts, self._encoder(topic), self.name, self._sessions)
             return self.routes.setdefault(topic, made)
+
+    def share_with(self, sessions: int) -> None:
+        """The producer has so many sessions from now on."""
+        with self._lock:
+            self._sessions = sessions
+            for route in self.routes.values():
+                route.groups = sessions
 
     def form_route(self, topic: str) -> TopicRoute:
         """The route of a system topic, for records in a form. No node is asked about it."""
@@ -120,6 +131,21 @@ class GroupSession:
 
     def forked(self) -> None:
         renew(self._lock)
+
+    def _look(self) -> None:
+        """On the I/O thread: topics may have other queues by now, and the cluster more brokers."""
+        self.io_thread.tell("routes", {"topics": list(self.routes)}, LOOK_MS, self._looked)
+
+    def _looked(self, reply: Reply | None, _: TowlineError | None) -> None:
+        if reply is None:
+            return  # the next look may see more
+        with self._lock:
+            for topic, facts in reply.facts["topics"].items():
+                route = self.routes.get(topic)
+                if route is not None and int(facts["write_queues"]) > 0:
+                    route.resize(facts)
+        if self._found is not None:
+            self._found(reply.facts["brokers"])
 
     def _within(self, timeout_ms: int | None) -> int:
         return self._timeout_ms if timeout_ms is None else timeout_ms

@@ -11,12 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from towline.client.errors import ClientClosed, ClientForked
 from towline.client.link.connection import Connection
 from towline.client.link.endpoints import Endpoints, masters
-from towline.client.link.rpc import AskedNoMaster, PendingCall, Reply, Waker, encode_ask, read_answer
+from towline.client.link.rpc import AskedNoMaster, PendingCall, Reply, encode_ask, read_answer
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import (
     ANSWER,
@@ -35,6 +35,7 @@ from towline.limits import CLIENT_SHARE_MAX, REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child
+from towline.link.waker import Waker
 from towline.link.wire import Link
 
 from .accumulator import Accumulator, closed, refused, timed_out
@@ -43,6 +44,8 @@ from .statistics import Statistics
 from .transport import Transport
 
 log = logging.getLogger(__name__)
+
+Told: TypeAlias = Callable[[Reply | None, TowlineError | None], None]
 
 GREETING_STEP_MS: Final = 50  # the thread looks up this often while nobody answers
 SLEEP_MAX_S: Final = 1.0
@@ -108,7 +111,7 @@ class IoThread(threading.Thread):
     `close` ends it at once, `close_when_idle` as soon as every batch has its outcome.
 
     `evict_route` is called with a topic whose queues are not what they were, `born_at` with the port that our end of
-    a new link has.
+    a new link has, `look` whenever the node wants to be asked for its routes again.
     """
 
     def __init__(
@@ -119,12 +122,14 @@ class IoThread(threading.Thread):
         evict_route: Callable[[str], None],
         linked: Callable[[], None] | None = None,
         born_at: Callable[[int], object] = int,
+        look: Callable[[], None] | None = None,
     ) -> None:
         """With `linked` a link is kept also while there is nothing to send, and that is called whenever one is made."""
         super().__init__(name=f"towline producer {facts['name']}", daemon=True)
         self._rules = rules
         self._evict_route, self._born_at = evict_route, born_at
-        self._linked = linked
+        self._linked, self._look = linked, look
+        self._look_at = math.inf  # for the routes
         self._waker = Waker()
         self._context = new_context()
         self._poller = Poller(self._waker.fileno())
@@ -176,9 +181,7 @@ class IoThread(threading.Thread):
 
     def ask(self, op: str, facts: dict[str, Any], timeout_ms: int) -> Reply:
         """Asks a question from another thread. Raises NoAnswer, LinkRefused, ClientClosed and the answer's error."""
-        call = PendingCall(op, facts, timeout_ms, time.monotonic() + timeout_ms / MS)
-        self._calls.append(call)
-        self.wake()
+        call = self._call(op, facts, timeout_ms, None)
         # The I/O thread ends every question by its deadline; this checks whether there is such a thread.
         while not call.answered.wait(SLEEP_MAX_S if self.is_alive() else 0):
             if not self.is_alive() and not call.answered.is_set():
@@ -187,6 +190,16 @@ class IoThread(threading.Thread):
             raise call.error
         assert call.reply is not None
         return call.reply
+
+    def tell(self, op: str, facts: dict[str, Any], timeout_ms: int, told: Told) -> None:
+        """Asks a question for which nobody waits: `told` gets the reply, or the error, on this thread."""
+        self._call(op, facts, timeout_ms, told)
+
+    def _call(self, op: str, facts: dict[str, Any], timeout_ms: int, told: Told | None) -> PendingCall:
+        call = PendingCall(op, facts, timeout_ms, time.monotonic() + timeout_ms / MS, told=told)
+        self._calls.append(call)
+        self.wake()
+        return call
 
     def deliver(self, batch: Batch) -> None:
         """Sends an urgent batch and takes its answer on the caller's thread, where a ring is there and nothing else is
@@ -297,7 +310,12 @@ class IoThread(threading.Thread):
 
     @property
     def _is_done(self) -> bool:
-        return self._accumulator.idle and not (self._calls or self._pending or self._unpromised)
+        return self._accumulator.idle and not (self._is_asked or self._unpromised)
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether somebody waits for a reply."""
+        return any(call.told is None for call in (*self._calls, *self._pending.values()))
 
     def _cycle(self) -> None:
         self._accumulator.call_back()
@@ -309,6 +327,9 @@ class IoThread(threading.Thread):
         if not self._connection.is_open or link is None:
             self._reopen()
             return
+        if self._look is not None and time.monotonic() >= self._look_at:
+            self._plan_look()
+            self._look()
         try:
             self._send_calls(link)
             self._send_batches(link)
@@ -349,13 +370,19 @@ class IoThread(threading.Thread):
                 self._trouble = error.describe()
                 self._pause(IDLE_PAUSE_S if idle else BACKOFF_S)
             except LinkRefused as error:
+                waited_for = not self._accumulator.idle or self._is_asked
                 self._give_up(error, self._accumulator.drain())
-                self._pause(IDLE_PAUSE_S if idle else 0.0)
+                self._pause(0.0 if waited_for else IDLE_PAUSE_S)
             else:
                 self._born_at(self._connection.own_port)
                 self._transport.begin(self._connection)
+                self._plan_look()
                 if self._linked is not None:
                     self._linked()
+
+    def _plan_look(self) -> None:
+        every_ms = self._connection.welcome.get("routes_ms")
+        self._look_at = math.inf if every_ms is None else time.monotonic() + every_ms / MS
 
     # --- sending
 
@@ -646,10 +673,11 @@ class IoThread(threading.Thread):
         left += [batch for request in self._in_flight.values() for batch in request.batches]
         self._in_flight.clear()
         self._fail(left, error)
-        for call in (*self._calls, *self._pending.values()):
-            call.finish(None, error)
+        asked = [*self._calls, *self._pending.values()]
         self._calls.clear()
         self._pending.clear()
+        for call in asked:
+            call.finish(None, error)
 
     def _fail(self, batches: list[Batch], error: TowlineError, status: PutStatus = PutStatus.UNKNOWN_ERROR) -> None:
         self.statistics.failed += sum(batch.count for batch in batches)

@@ -18,6 +18,7 @@ from towline.link.unclosed import call_in_child, renew
 from .futures import TopicRoute
 from .group_session import GroupSession
 
+STARTING_S: Final = 1.0  # before a topic is unknown, although a group has never answered
 AGAIN_S: Final = 1.0  # before a group is asked again for a topic that it does not have
 
 Place = tuple[GroupSession, TopicRoute]
@@ -49,27 +50,34 @@ class Spread:
                 return session
         raise UnknownGroup(name, ", ".join(session.name for session in self.sessions))
 
-    def place(self, message: Message) -> Place:
-        """The session and route for this message. Raises what `Producer.route` raises, and UnknownGroup."""
+    def place(self, message: Message, timeout_ms: int | None = None) -> Place:
+        """The session and route for this message, within `timeout_ms`, else the time of a delivery.
+
+        Raises what `Producer.route` raises, and UnknownGroup.
+        """
         if message.broker_name is not None:
             session = self.named(message.broker_name)
         elif message.sharding_key is not None and message.queue_id is None:
             session = self.sessions[abs(string_hash(message.sharding_key)) % len(self.sessions)]
         else:
-            return self.next_place(message.topic)
-        return session, session.routes.get(message.topic) or session.route(message.topic)
+            return self.next_place(message.topic, timeout_ms)
+        return session, session.routes.get(message.topic) or session.route(message.topic, timeout_ms)
 
-    def next_place(self, topic: str) -> Place:
+    def next_place(self, topic: str, timeout_ms: int | None = None) -> Place:
         """The session in turn and its route. Raises what `Producer.route` raises when no group takes the topic."""
         at, turns = self._current.get(topic, (0, 0))
         session = self.sessions[at]
         route = session.routes.get(topic)
         if route is not None and route.turns == turns and (session.io_thread.is_linked or not self._pass_over):
             return session, route
-        return self._next(topic, at if route is None else at + 1)
+        return self._next(
+            topic, at if route is None else at + 1, self._timeout_ms if timeout_ms is None else timeout_ms
+        )
 
-    def _next(self, topic: str, at: int) -> Place:
-        deadline = time.monotonic() + self._timeout_ms / 1000
+    def _next(self, topic: str, at: int, timeout_ms: int) -> Place:
+        began = time.monotonic()
+        deadline = began + timeout_ms / 1000
+        refusal: TowlineError | None = None
         while True:
             closed = self.sessions[0].accumulator.closed
             if closed is not None:
@@ -81,22 +89,29 @@ class Spread:
                 if self._pass_over and not (session.io_thread.is_linked and self._may_have(topic, session)):
                     continue
                 try:
-                    route = session.routes.get(topic) or session.route(topic)
+                    route = session.routes.get(topic) or session.route(topic, timeout_ms)
                 except (UnknownTopic, PutRefused, NoAnswer, LinkRefused) as error:
                     if not self._pass_over:
                         raise
                     trouble = error
+                    refusal = refusal if isinstance(error, NoAnswer) else error
                     self._missing[topic, session.name] = time.monotonic() + AGAIN_S
                     continue
                 self._current[topic] = place % len(self.sessions), route.turns
                 return session, route
-            if trouble is not None and not isinstance(trouble, NoAnswer):
-                raise trouble
+            if refusal is not None and not self._may_come(topic, began):
+                raise refusal
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 everywhere = ", ".join(session.io_thread.endpoint for session in self.sessions)
-                raise trouble or NoAnswer(everywhere, self._timeout_ms, "no group has a master")
+                raise trouble or NoAnswer(everywhere, timeout_ms, "no group has a master")
             self._linked.wait(min(remaining, AGAIN_S))
+
+    def _may_come(self, topic: str, began: float) -> bool:
+        """Whether a group that was never asked may have the topic: one that is linked by now, or may be in a moment."""
+        starting = time.monotonic() - began < STARTING_S
+        unasked = [session for session in self.sessions if (topic, session.name) not in self._missing]
+        return any(session.io_thread.is_linked or (starting and not session.welcome) for session in unasked)
 
     def _may_have(self, topic: str, session: GroupSession) -> bool:
         return self._missing.get((topic, session.name), 0.0) <= time.monotonic()

@@ -16,7 +16,7 @@ from towline.client.link.rpc import PendingCall
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer
 from towline.link.endpoints import parse
-from towline.link.poller import Poller
+from towline.link.poller import Poller, Writing
 from towline.link.put_ring import ClientRing, Offer
 from towline.link.wire import Link
 
@@ -158,9 +158,12 @@ class Transport:
         """Waits for an answer: spins at the ring, sleeps at a socket; False where none comes soon."""
         if self._ring is not None:
             return self._spin(self._ring)
-        (descriptor,) = link.sockets
+        (source,) = link.sockets
         poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
+        if isinstance(source, Writing):
+            poll.register(source.descriptor, select.POLLIN | select.POLLOUT)
+        else:
+            poll.register(source, select.POLLIN)
         return bool(poll.poll(AWAITED_MS))
 
     def arm(self) -> bool:

@@ -56,8 +56,10 @@ TRACE_ON: Final = "TRACE_ON"
 SHARDING_KEY: Final = "__SHARDINGKEY"
 CRC32: Final = "__CRC32#"
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # names that are never stored
+MESSAGE_TYPE: Final = "MSG_TYPE"
 POP_CHECK_POINT: Final = "POP_CK"
 
+REPLY: Final = "reply"  # MESSAGE_TYPE of a reply
 REGION_DEFAULT: Final = "DefaultRegion"  # MSG_REGION of every broker that does not say otherwise
 TRACE_DEFAULT: Final = "true"
 

@@ -42,6 +42,22 @@ class SendMessage:
     broker_name: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushReply:
+    """PUSH_REPLY_MESSAGE_TO_CLIENT. `born_host` and `store_host`: host:port; some brokers put a slash before it."""
+
+    topic: str
+    queue_id: I32 = 0
+    sys_flag: I32
+    born_timestamp: int
+    flag: I32
+    properties: str = ""
+    reconsume_times: I32 = 0
+    born_host: str = ""
+    store_host: str = ""
+    store_timestamp: int = 0
+
+
 LETTERS: Final = {name: chr(ord("a") + place) for place, name in enumerate(SendMessage.__dataclass_fields__)}
 
 

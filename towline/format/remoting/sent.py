@@ -31,6 +31,7 @@ from .stored import RecallHandle
 TOPIC_TEMPLATE: Final = "TBW102"  # its settings are those of a topic that a broker makes by itself
 TEMPLATE_QUEUES: Final = 4
 _FAMILIES: Final = BORN_HOST_IPV6 | STORE_HOST_IPV6
+_REPLY: Final = f"{names.MESSAGE_TYPE}{names.NAME_END}{names.REPLY}".encode()
 _LENGTH: Final = struct.Struct(">H")
 
 
@@ -92,6 +93,13 @@ def of_form(record: Sendable, broker: str) -> Sendable | Recall:
         names.encode(pairs.items()),
         record.size,
     )
+
+
+def is_reply(record: Sendable) -> bool:
+    """Whether it is the reply to a request: a broker hands it to who waits for it."""
+    if _REPLY not in record.properties:
+        return False
+    return names.decode(record.properties).get(names.MESSAGE_TYPE) == names.REPLY
 
 
 def is_timed(record: Sendable) -> bool:

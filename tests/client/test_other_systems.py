@@ -1,0 +1,56 @@
+"""The client where the system is not Linux: without eventfds, epoll, sealed memory and CLOCK_BOOTTIME."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.client.rocketmq.standins import broker, names_of, serving
+from tests.processes.nodes import free_port
+from tests.repo.trees import ROOT
+from towline.format.remoting.codes import RequestCode
+
+from .standin import Standin
+
+PROGRAM = """
+import fcntl, os, select, sys, time
+for module, beginnings in (
+    (os, ("eventfd", "EFD_", "memfd_create", "MFD_", "pipe2", "pidfd_open", "sched_")),
+    (select, ("epoll", "EPOLL")),
+    (fcntl, ("F_SEAL", "F_ADD_SEALS", "F_GET_SEALS")),
+    (time, ("CLOCK_BOOTTIME",)),
+):
+    for name in [name for name in dir(module) if name.startswith(beginnings)]:
+        delattr(module, name)
+
+from towline.client.admin import AdminClient
+from towline.client.consumer import Consumer
+from towline.client.group.consumer import GroupConsumer
+from towline.client.message import Message
+from towline.client.producer import Producer
+
+brokers, node = sys.argv[1:]
+with Producer(brokers) as producer, AdminClient(brokers) as admin:
+    results = [producer.send(Message("t", b"one"))]
+    results += producer.send_batch([Message("t", b"%d" % number * 1_000) for number in range(2_000)])
+    assert all(result.acknowledged for result in results)
+    assert len(admin.bounds("t")) == 4
+with Producer(node) as producer, Consumer(node, "t", start="first") as consumer:
+    assert producer.send(Message("t", b"one")).acknowledged
+    assert [message.body for message in consumer.poll(20_000)] == [b"one"]
+GroupConsumer(node, "g", "t").close()
+assert not hasattr(os, "eventfd") and not hasattr(select, "epoll")
+print("over")
+"""
+
+
+def test_a_producer_a_consumer_and_an_administrator_work(tmp_path: Path) -> None:
+    port = free_port()
+    node = Standin(tmp_path, {"t": 1}, ports=(port,))
+    node.start()
+    with serving(broker()) as one, serving(names_of({"a": {0: one.address}}, {"t": {"a": 4}})) as names:
+        words = [sys.executable, "-c", PROGRAM, f"rocketmq://{names.address}", f"tcp://127.0.0.1:{port}"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
+        codes = set(one.codes())
+    node.stop()
+    assert done.stdout == "over\n", done.stderr
+    assert {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE} <= codes
