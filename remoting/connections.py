@@ -24,6 +24,7 @@ from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import ONE_WAY, Command, encode, frame_size
 from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
+from towline.runtime.remoting_counts import Ending, RemotingCounts, Total
 
 from .tls import BeginsWrong, Security, Tls
 
@@ -39,6 +40,10 @@ _PROBES: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.
 OTHER_FILES: Final = 128  # descriptors of this process that are no clients
 TUNNELS_MAX: Final = 128  # clients of ours, with links behind them (`tunnels`)
 TUNNEL_FILES: Final = 15  # descriptors of one, besides its connection
+
+
+class Unread(ConnectionAbortedError):
+    """Too much waits for a client."""
 
 
 class Connection:
@@ -132,7 +137,7 @@ class Connection:
             self._out_size += len(data)
 
     def flush(self) -> None:
-        """Sends what the client takes now. Raises ConnectionError, also where too much waits for it."""
+        """Sends what the client takes now. Raises ConnectionError, Unread where too much waits for it."""
         while self._out:
             try:
                 sent = self.sock.sendmsg([self._out[number] for number in range(min(PARTS_MAX, len(self._out)))])
@@ -147,7 +152,7 @@ class Connection:
                 sent -= len(first)
                 self._out.popleft()
         if self._out_size > OUT_MAX:
-            raise ConnectionAbortedError(f"{self._out_size} bytes wait for a client that does not read")
+            raise Unread(f"{self._out_size} bytes wait for a client that does not read")
 
     def keep_alive(self) -> None:
         """Has the system probe a client that may be silent for long."""
@@ -174,11 +179,14 @@ class Answer:
         return self._connection.is_open
 
     def __call__(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", remark: str = "") -> None:
+        if code:
+            self._connections.counts.refused(code)
         if self._request.is_one_way:
             return
         try:
             self._connections.send(self._connection, self._request.answer(code, fields, body, remark))
         except MalformedFrame as error:  # more than a frame holds was found
+            self._connections.counts.refused(ResponseCode.SYSTEM_ERROR)
             self._connections.send(
                 self._connection, self._request.answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
             )
@@ -199,15 +207,17 @@ class Connections:
         take: Callable[[Connection, bytes], int],
         is_full: Callable[[], bool],
         security: Security,
+        counts: RemotingCounts,
     ) -> None:
         """Listens. Raises CannotListen."""
-        self._security = security
+        self._security, self.counts = security, counts
+        counts.begin()
         self._take, self._is_full = take, is_full
         self._opaque = count(1)
         self._numbers = count(1)
         self._by_number: dict[int, Connection] = {}
         self._stalled: set[Connection] = set()  # they have whole frames that were not taken
-        self._held = 0
+        self._held = self._held_told = 0
         self._most, self.tunnels_max = _most()
         self._selector = selectors.EpollSelector()
         self._listening: list[socket.socket] = []
@@ -281,14 +291,14 @@ class Connections:
         """Closes the connection of this number, whose client then sends again what has no answer."""
         connection = self._by_number.get(number)
         if connection is not None:
-            self.end(connection, "put has ended: what becomes of its last records is not known")
+            self.end(connection, Ending.AWAY, "put has ended: what becomes of its last records is not known")
 
-    def end(self, connection: Connection, why: str) -> None:
+    def end(self, connection: Connection, ending: Ending, why: str) -> None:
         """Closes a connection, with what it takes of its answers at once."""
         if connection.is_open:
             with suppress(OSError):
                 connection.flush()
-            self._drop(connection, why)
+            self._drop(connection, ending, why)
 
     def ask(
         self, connection: Connection, code: int, fields: Mapping[str, str], body: bytes, *, one_way: bool = False
@@ -307,7 +317,7 @@ class Connections:
             try:
                 connection.flush()
             except OSError as error:
-                self._drop(connection, str(error))
+                self._drop(connection, Ending.UNREAD if isinstance(error, Unread) else None, str(error))
                 continue
             self._count(connection)
             if not connection.is_open:
@@ -316,14 +326,17 @@ class Connections:
                 events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.waits else 0)
                 self._selector.modify(connection.sock, events, connection)
         self._changed.clear()
+        if self._held != self._held_told:
+            self._held_told = self._held
+            self.counts.set(Total.HELD, self._held)
 
     def drop_silent(self, now: float) -> None:
         for connection in [each for each in self._open if now - each.heard > SILENT_S and not each.keeps_silent]:
-            self._drop(connection, f"nothing was heard of it for {SILENT_S:.0f} s")
+            self._drop(connection, Ending.SILENT, f"nothing was heard of it for {SILENT_S:.0f} s")
 
     def close(self) -> None:
         for connection in list(self._open):
-            self._drop(connection, "the node stops")
+            self._drop(connection, Ending.RESTART, "the node stops")
         for sock in self._listening:
             sock.close()
         self._selector.close()
@@ -334,11 +347,14 @@ class Connections:
             sock, peer = listening.accept()
             if len(self._open) >= self._most:
                 sock.close()
+                self.counts.ended(Ending.FULL)
                 return
             sock.setblocking(False)
             connection = Connection(sock, (peer[0], peer[1]), next(self._numbers), self._security)
             self._open.add(connection)
             self._by_number[connection.number] = connection
+            self.counts.add(Total.ACCEPTED)
+            self.counts.set(Total.OPEN, len(self._open))
             self._selector.register(sock, selectors.EVENT_READ, connection)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -348,7 +364,8 @@ class Connections:
         except OSError as error:
             with suppress(OSError):  # TLS says why it ends
                 connection.flush()
-            self._drop(connection, str(error))
+            is_tls = isinstance(error, BeginsWrong | ssl.SSLError)
+            self._drop(connection, Ending.TLS if is_tls else None, str(error))
             return
         if connection.waits:
             self._changed.add(connection)
@@ -365,7 +382,7 @@ class Connections:
                 if self._is_full() and connection.whole():
                     self._stalled.add(connection)
         except MalformedFrame as error:
-            self._drop(connection, str(error))
+            self._drop(connection, Ending.MALFORMED, str(error))
         self._count(connection)
 
     def _count(self, connection: Connection) -> None:
@@ -375,10 +392,18 @@ class Connections:
         connection.counted = connection.held
         if self._held > HELD_MAX:
             most = max(self._open, key=lambda each: each.counted)
-            self._drop(most, f"it holds {most.counted} of the {self._held} bytes that are kept for all clients")
+            self._drop(
+                most, Ending.MEMORY, f"it holds {most.counted} of the {self._held} bytes that are kept for all clients"
+            )
 
-    def _drop(self, connection: Connection, why: str) -> None:
+    def _drop(self, connection: Connection, ending: Ending | None, why: str) -> None:
+        """`ending` is None where the client has ended it."""
+        if ending is None:
+            self.counts.add(Total.LEFT)
+        else:
+            self.counts.ended(ending)
         self._open.discard(connection)
+        self.counts.set(Total.OPEN, len(self._open))
         self._by_number.pop(connection.number, None)
         self._held -= connection.counted
         connection.counted = 0

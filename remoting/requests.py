@@ -15,7 +15,8 @@ Handler: TypeAlias = Callable[[Connection, Command, Answer], None]
 
 
 class Requests:
-    """Gives each request to its handler, which may raise MalformedFrame and RequestRefused; counts both."""
+    """Gives each request to its handler, which may raise MalformedFrame and RequestRefused. Requests are counted here,
+    refusals where they are answered."""
 
     def __init__(
         self,
@@ -61,7 +62,6 @@ class Requests:
         except RequestRefused as refused:
             answer.refuse(refused)
         except MalformedFrame as error:
-            self._line.count(Counter.REFUSED)
             answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
 
 

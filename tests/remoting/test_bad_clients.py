@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from remoting.connections import HELD_MAX
 from tests.processes.waiting import await_
-from towline.format.remoting.codes import RequestCode
+from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command, Form, encode
 from towline.limits import MIB
+from towline.runtime.remoting_counts import Ending, Total
 
 from .conftest import RemotingNode
 from .raw import RawClient, sent
@@ -48,10 +50,12 @@ def honest(node: RemotingNode):
     ],
     ids=["2 GiB", "above 16 MiB", "0", "3", "header beyond the frame", "unknown form", "no code", "HTTP"],
 )
-def test_what_is_no_frame_closes_its_connection(node: RemotingNode, data: bytes) -> None:
+def test_what_is_no_frame_closes_its_connection_and_is_counted(node: RemotingNode, data: bytes) -> None:
+    before = node.ended(Ending.MALFORMED)
     with RawClient(node.port) as client:
         client.write(data)
         assert client.is_closed()
+    assert node.ended(Ending.MALFORMED) == before + 1
 
 
 @pytest.mark.parametrize("form", Form)
@@ -88,7 +92,7 @@ def test_who_sends_and_never_reads_is_closed_and_takes_no_memory_for_long(
 ) -> None:
     pid = node.pids()["remoting"]
     request = b"".join(encode(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1, 0, "", {"topic": "x" * 30_000})))
-    most = 0
+    most, before = 0, node.ended(Ending.UNREAD)
     with RawClient(node.port) as flood:
         flood.socket.settimeout(1.0)
         try:
@@ -102,6 +106,7 @@ def test_who_sends_and_never_reads_is_closed_and_takes_no_memory_for_long(
     assert most < MEMORY_MAX, f"{most >> 20} MiB"
     await_(lambda: anonymous(pid) < MEMORY_MAX // 2, 10.0, "what it held is free again")
     assert node.pids()["remoting"] == pid
+    assert node.ended(Ending.UNREAD) == before + 1
 
 
 def test_a_thousand_connections_that_say_nothing_or_half_a_frame_cost_others_nothing(
@@ -135,9 +140,11 @@ def p99(client: RawClient) -> float:
      b'{"clientID":"c","producerDataSet":[{"groupName":""}]}', b"[" * 100_000, b'{"clientID":"' + b"x" * 256 + b'"}'],
     ids=["empty", "list", "no id", "empty id", "a number", "groups no list", "empty group", "deep", "long"],
 )  # fmt: skip
-def test_a_heartbeat_that_cannot_be_is_refused(client: RawClient, body: bytes) -> None:
+def test_a_heartbeat_that_cannot_be_is_refused_and_counted(node: RemotingNode, client: RawClient, body: bytes) -> None:
+    before = node.refused(ResponseCode.SYSTEM_ERROR)
     answer = client.ask(RequestCode.HEART_BEAT, {}, body)
     assert answer.code == 1
+    assert node.refused(ResponseCode.SYSTEM_ERROR) == before + 1
     assert any(word in answer.remark for word in ("heartbeat", "producerDataSet", "no JSON"))
 
 
@@ -152,7 +159,7 @@ def test_unfinished_frames_of_many_clients_are_bounded_together(node: RemotingNo
     pid = node.pids()["remoting"]
     begun = struct.pack(">II", 16 << 20, 1 << 24 | 10) + bytes(8 * MIB)
     clients = []
-    most = 0
+    most, held, before = 0, 0, node.ended(Ending.MEMORY)
     try:
         for _ in range(60):
             clients.append(RawClient(node.port))
@@ -160,12 +167,15 @@ def test_unfinished_frames_of_many_clients_are_bounded_together(node: RemotingNo
                 clients[-1].write(begun)
             except OSError:
                 continue
-            most = max(most, anonymous(pid))
+            most, held = max(most, anonymous(pid)), max(held, node.counts.total(Total.HELD))
             assert honest.put("honest", b"meanwhile").code == 0
     finally:
         for client in clients:
             client.close()
     assert most < MEMORY_MAX, f"{most >> 20} MiB"
+    assert HELD_MAX // 2 < held <= HELD_MAX
+    assert node.ended(Ending.MEMORY) > before
+    await_(lambda: node.counts.total(Total.HELD) == 0, 10.0, "nothing is held when they have gone")
 
 
 @pytest.mark.parametrize(
