@@ -1,7 +1,9 @@
 """TCP connections of remoting clients: whole frames out of what arrives, answers until the client takes them.
 
-No connection is waited for. One that sends what is no frame, or takes no answers while more than OUT_MAX bytes wait for
-it, is closed; one that says nothing for SILENT_S is too, as RocketMQ does. Where CONNECTIONS_MAX are open, or as many
+No connection is waited for. Nothing more is taken from one for which more than PAUSE_AT bytes of answers wait, so a
+client that does not read cannot ask for more; it is closed when it takes none of them for UNREAD_S, or when more than
+OUT_MAX wait for it all the same. One that sends what is no frame is closed; one that says nothing for SILENT_S is too,
+as RocketMQ does. Where CONNECTIONS_MAX are open, or as many
 as the process may have descriptors for, the next one is closed at once; where all together hold more than HELD_MAX, the
 one that holds most.
 """
@@ -30,6 +32,8 @@ from .tls import BeginsWrong, Security, Tls
 
 READ_MAX: Final = 256 * KIB  # of one connection before it is another's turn
 PARTS_MAX: Final = 64  # of one sendmsg
+PAUSE_AT: Final = 4 * MIB
+UNREAD_S: Final = 15.0
 OUT_MAX: Final = 32 * MIB
 HELD_MAX: Final = 128 * MIB  # for all of them; above it, who holds most is closed
 SILENT_S: Final = 120.0
@@ -68,6 +72,8 @@ class Connection:
         self._out: deque[memoryview] = deque()
         self._out_size = 0
         self.counted = 0  # of `held`, in the sum of all
+        self.events = selectors.EVENT_READ  # that are waited for
+        self.taken = 0  # bytes of answers that it has taken
         self.is_open = True
 
     @property
@@ -79,6 +85,11 @@ class Connection:
     def waits(self) -> bool:
         """Whether the client has not taken everything that was sent."""
         return bool(self._out)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits for the client that nothing more is to be taken from it."""
+        return self._out_size > PAUSE_AT
 
     def receive(self) -> None:
         """Adds what has come to `whole`. Raises ConnectionError where the client has ended it."""
@@ -144,6 +155,7 @@ class Connection:
             except BlockingIOError:
                 break
             self._out_size -= sent
+            self.taken += sent
             while sent:
                 first = self._out[0]
                 if sent < len(first):
@@ -216,7 +228,8 @@ class Connections:
         self._opaque = count(1)
         self._numbers = count(1)
         self._by_number: dict[int, Connection] = {}
-        self._stalled: set[Connection] = set()  # they have whole frames that were not taken
+        self._stalled: set[Connection] = set()  # they have whole frames that are taken next
+        self._paused: dict[Connection, tuple[int, float]] = {}  # how much they had taken when, of those that are behind
         self._held = self._held_told = 0
         self._most, self.tunnels_max = _most()
         self._selector = selectors.EpollSelector()
@@ -261,7 +274,8 @@ class Connections:
             if isinstance(connection, socket.socket):
                 self._accept(connection)
                 continue
-            if mask & selectors.EVENT_READ and connection.is_open and not self._is_full():
+            may_read = connection.is_open and connection not in self._stalled and not self._is_full()
+            if mask & selectors.EVENT_READ and may_read:
                 self._receive(connection)
             if mask & selectors.EVENT_WRITE and connection.is_open:
                 self._changed.add(connection)
@@ -313,7 +327,6 @@ class Connections:
         for connection in self._changed:
             if not connection.is_open:
                 continue
-            waited = connection.waits
             try:
                 connection.flush()
             except OSError as error:
@@ -322,15 +335,34 @@ class Connections:
             self._count(connection)
             if not connection.is_open:
                 continue
-            if connection.waits != waited or connection.waits:
-                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.waits else 0)
+            events = 0 if connection.is_behind else selectors.EVENT_READ
+            events |= selectors.EVENT_WRITE if connection.waits else 0
+            if events != connection.events:
+                connection.events = events
                 self._selector.modify(connection.sock, events, connection)
+            if connection.is_behind or connection in self._paused:
+                self._pause(connection)
         self._changed.clear()
         if self._held != self._held_told:
             self._held_told = self._held
             self.counts.set(Total.HELD, self._held)
 
+    def _pause(self, connection: Connection) -> None:
+        """Notes whether it is behind; once it is not any more, what came of it before is taken."""
+        if connection.is_behind:
+            if connection not in self._paused:
+                self._paused[connection] = connection.taken, time.monotonic()
+        elif self._paused.pop(connection, None) is not None:
+            self._stalled.add(connection)
+
     def drop_silent(self, now: float) -> None:
+        """Drops who has said or, for one that is behind, read nothing for long."""
+        for connection, (taken, since) in list(self._paused.items()):
+            if connection.taken != taken:
+                self._paused[connection] = connection.taken, now
+                connection.heard = now  # it reads, and what it says waits
+            elif now - since > UNREAD_S and not connection.keeps_silent:
+                self._drop(connection, Ending.UNREAD, f"it has read nothing for {UNREAD_S:.0f} s, and answers wait")
         for connection in [each for each in self._open if now - each.heard > SILENT_S and not each.keeps_silent]:
             self._drop(connection, Ending.SILENT, f"nothing was heard of it for {SILENT_S:.0f} s")
 
@@ -372,15 +404,18 @@ class Connections:
         self._serve(connection)
 
     def _serve(self, connection: Connection) -> None:
-        """Takes whole frames, as many as there is room for."""
+        """Takes whole frames, as many as there is room for and as are its share of a turn."""
         if not connection.is_open:
             return
         try:
             data = connection.whole()
-            if data:
-                connection.take(self._take(connection, data))
-                if self._is_full() and connection.whole():
+            if data and not connection.is_behind:
+                taken = self._take(connection, data)
+                connection.take(taken)
+                if taken < len(data) and connection.whole():
                     self._stalled.add(connection)
+            elif data:
+                self._pause(connection)
         except MalformedFrame as error:
             self._drop(connection, Ending.MALFORMED, str(error))
         self._count(connection)
@@ -403,6 +438,8 @@ class Connections:
         else:
             self.counts.ended(ending)
         self._open.discard(connection)
+        self._paused.pop(connection, None)
+        self._stalled.discard(connection)
         self.counts.set(Total.OPEN, len(self._open))
         self._by_number.pop(connection.number, None)
         self._held -= connection.counted

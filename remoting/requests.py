@@ -32,9 +32,12 @@ class Requests:
         self._connections, self._line, self._handlers, self._other = connections, line, handlers, other
 
     def take(self, connection: Connection, data: bytes) -> int:
-        """Handles the whole frames that `data` begins with; returns how many bytes they are. Raises MalformedFrame."""
+        """Handles the whole frames that `data` begins with, while the client reads; returns how many bytes they are.
+
+        Raises MalformedFrame.
+        """
         at = 0
-        while (size := frame_size(data, at)) and at + size <= len(data):
+        while not connection.is_behind and (size := frame_size(data, at)) and at + size <= len(data):
             self.handle(connection, data[at : at + size])
             at += size
         return at

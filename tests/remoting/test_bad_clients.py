@@ -2,7 +2,6 @@
 
 import random
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +58,24 @@ def test_what_is_no_frame_closes_its_connection_and_is_counted(node: RemotingNod
 
 
 @pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("plain", [True, False], ids=["by kernels", "by the interpreter"])
+def test_a_header_that_is_cut_at_any_byte_closes_its_connection_and_is_counted(
+    node: RemotingNode, honest: RawClient, form: Form, plain: bool
+) -> None:
+    """Its length and the frame's say so: the frame is whole."""
+    properties = "UNIQ_KEY\x01" + "A" * 32 + "\x02" if plain else "TAGS\x01A"
+    text = {name: str(value) for name, value in sent("honest", properties).items()}
+    frame = b"".join(encode(Command(RequestCode.SEND_MESSAGE_V2, 5, 0, "", text, b"body", form, 409)))
+    size, before = int.from_bytes(frame[5:8], "big"), node.ended(Ending.MALFORMED)
+    for end in range(size):
+        header = frame[8 : 8 + end]
+        with RawClient(node.port, form) as client:
+            client.write(struct.pack(">II", 4 + end + 4, form << 24 | end) + header + b"body")
+            assert client.is_closed(), end
+    assert node.ended(Ending.MALFORMED) == before + size
+
+
+@pytest.mark.parametrize("form", Form)
 def test_a_frame_that_comes_byte_by_byte_is_one(node: RemotingNode, form: Form) -> None:
     text = {name: str(value) for name, value in sent("bytewise", "TAGS\x01A").items()}
     frame = b"".join(encode(Command(RequestCode.SEND_MESSAGE_V2, 5, 0, "", text, b"slow", form, 409)))
@@ -85,53 +102,6 @@ def test_any_damage_to_a_request_is_refused_or_understood_and_others_go_on(
             client.is_closed()
         if round_ % 50 == 0:
             assert honest.put("honest", b"meanwhile").code == 0
-
-
-def test_who_sends_and_never_reads_is_closed_and_takes_no_memory_for_long(
-    node: RemotingNode, honest: RawClient
-) -> None:
-    pid = node.pids()["remoting"]
-    request = b"".join(encode(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1, 0, "", {"topic": "x" * 30_000})))
-    most, before = 0, node.ended(Ending.UNREAD)
-    with RawClient(node.port) as flood:
-        flood.socket.settimeout(1.0)
-        try:
-            for _ in range(20_000):
-                flood.write(request)
-                most = max(most, anonymous(pid))
-        except OSError:
-            pass
-        else:
-            pytest.fail("it was never closed")
-    assert most < MEMORY_MAX, f"{most >> 20} MiB"
-    await_(lambda: anonymous(pid) < MEMORY_MAX // 2, 10.0, "what it held is free again")
-    assert node.pids()["remoting"] == pid
-    assert node.ended(Ending.UNREAD) == before + 1
-
-
-def test_a_thousand_connections_that_say_nothing_or_half_a_frame_cost_others_nothing(
-    node: RemotingNode, honest: RawClient
-) -> None:
-    alone = p99(honest)
-    idle = [RawClient(node.port) for _ in range(1_000)]
-    try:
-        for number, client in enumerate(idle):
-            if number % 2:
-                client.write(struct.pack(">I", 1_000) + b"half")
-        beside = p99(honest)
-    finally:
-        for client in idle:
-            client.close()
-    assert beside < max(5 * alone, 0.05), f"p99 alone {alone * 1e6:.0f} us, beside them {beside * 1e6:.0f} us"
-
-
-def p99(client: RawClient) -> float:
-    times = []
-    for _ in range(300):
-        began = time.perf_counter()
-        assert client.put("honest", b"timed").code == 0
-        times.append(time.perf_counter() - began)
-    return sorted(times)[-3]
 
 
 @pytest.mark.parametrize(

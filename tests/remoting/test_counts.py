@@ -13,12 +13,13 @@ import pytest
 
 import remoting.connections as limits
 from cli.main import run
-from remoting.connections import SILENT_S, Connections
+from remoting.connections import OUT_MAX, PAUSE_AT, SILENT_S, UNREAD_S, Connections
 from remoting.tls import Security
 from tests.processes.waiting import await_
 from towline.client.producer import Producer
 from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import ONE_WAY
+from towline.limits import MIB
 from towline.runtime.positions import Counter, Duty, Positions
 from towline.runtime.remoting_counts import CODES, OUTCOMES, Ending, RemotingCounts, Total
 
@@ -57,6 +58,39 @@ def test_who_says_nothing_for_long_is_counted_as_silent(port: Connections, count
     for client in clients:
         assert client.recv(1) == b""
         client.close()
+
+
+def test_who_reads_nothing_of_what_waits_is_counted_as_unread_and_who_reads_a_little_is_not(
+    port: Connections, counts: RemotingCounts
+) -> None:
+    reading, sleeping = connected(port, 2)
+    for connection in port:
+        port.send_parts(connection, [bytes(PAUSE_AT + 4 * MIB)])
+    port.flush()
+    now = time.monotonic()
+    port.drop_silent(now + UNREAD_S - 1)
+    assert counts.total(Total.OPEN) == 2
+    reading.settimeout(10.0)
+    read = 0
+    while read < MIB:
+        read += len(reading.recv(MIB))
+        port.cycle()
+        port.flush()
+    port.drop_silent(now + UNREAD_S + 1)
+    assert (counts.total(Total.OPEN), counts.endings()[Ending.UNREAD][0]) == (1, 1)
+    port.drop_silent(now + 2 * UNREAD_S)
+    assert counts.total(Total.OPEN) == 1, "it has read meanwhile"
+    for client in (reading, sleeping):
+        client.close()
+
+
+def test_more_than_may_wait_for_a_client_ends_its_connection_at_once(port: Connections, counts: RemotingCounts) -> None:
+    (client,) = connected(port, 1)
+    for connection in port:
+        port.send_parts(connection, [bytes(OUT_MAX + 8 * MIB)])
+    port.flush()
+    assert (counts.total(Total.OPEN), counts.endings()[Ending.UNREAD][0]) == (0, 1)
+    client.close()
 
 
 def test_who_comes_when_the_port_is_full_is_counted(monkeypatch: pytest.MonkeyPatch, counts: RemotingCounts) -> None:
