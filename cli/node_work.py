@@ -145,6 +145,8 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     slow = f"{counted['slow_puts']} slow puts, the slowest took {counted['put_time_max_ms']} ms"
     console.print(f"{counted['put_messages']:,} messages put, {counted['get_messages']:,} read; {slow}")
     _render_refusals(console, read)
+    if (remoting := read["remoting"]) is not None:
+        _render_remoting(console, remoting)
     if (delayed := read["delayed"]) is not None and delayed["waiting"]:
         console.print(_delayed(delayed))
     if lost := sum(process.get("lost", 0) for process in read["processes"]):
@@ -264,6 +266,29 @@ def _render_refusals(console: Console, read: dict[str, Any]) -> None:
     others = ", ".join(f"{cause['cause']} {cause['count']}" for cause in refused["causes"][1:])
     if others:
         console.print(f"other causes: {others}", markup=False)
+
+
+def _render_remoting(console: Console, read: dict[str, Any]) -> None:
+    """The port for RocketMQ's clients: who is there, who was sent away, and why."""
+    console.print(
+        f"port for RocketMQ's clients: {read['open']:,} connections, {read['own_clients']:,} of them Towline's own; "
+        f"{read['accepted']:,} were accepted, {read['left']:,} ended by their clients; "
+        f"{sized(read['held'])} in frames and answers, {sized(read['kept'])} of {read['clients']:,} clients' heartbeats"
+    )
+    if (ended := read["ended"])["total"]:
+        leading = ended["causes"][0]
+        share = f"{leading['count']:,} of {ended['total']:,}, the last {leading['last_ms_ago'] / 1000:.1f} s ago"
+        console.print(
+            f"connections are ended mostly by {leading['cause']} ({share}): {leading['remedy']}", markup=False
+        )
+        others = ", ".join(f"{cause['cause']} {cause['count']:,}" for cause in ended["causes"][1:])
+        if others:
+            console.print(f"other causes: {others}", markup=False)
+    if (refused := read["refused"])["total"]:
+        codes = [f"{row['name']} ({row['code']}) {row['count']:,}" for row in refused["codes"]]
+        if refused["own"]:
+            codes.append(f"Towline's own clients {refused['own']:,}")
+        console.print(f"requests are refused there, by code: {', '.join(codes)}", markup=False)
 
 
 # --- the master that a new slave follows

@@ -1,7 +1,9 @@
 """TCP connections of remoting clients: whole frames out of what arrives, answers until the client takes them.
 
-No connection is waited for. One that sends what is no frame, or takes no answers while more than OUT_MAX bytes wait for
-it, is closed; one that says nothing for SILENT_S is too, as RocketMQ does. Where CONNECTIONS_MAX are open, or as many
+No connection is waited for. Nothing more is taken from one for which more than PAUSE_AT bytes of answers wait, so a
+client that does not read cannot ask for more; it is closed when it takes none of them for UNREAD_S, or when more than
+OUT_MAX wait for it all the same. One that sends what is no frame is closed; one that says nothing for SILENT_S is too,
+as RocketMQ does. Where CONNECTIONS_MAX are open, or as many
 as the process may have descriptors for, the next one is closed at once; where all together hold more than HELD_MAX, the
 one that holds most.
 """
@@ -24,12 +26,15 @@ from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import ONE_WAY, Command, encode, frame_size
 from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
+from towline.runtime.remoting_counts import Ending, RemotingCounts, Total
 
 from .seats import Seats
 from .tls import BeginsWrong, Security, Tls
 
 READ_MAX: Final = 256 * KIB  # of one connection before it is another's turn
 PARTS_MAX: Final = 64  # of one sendmsg
+PAUSE_AT: Final = 4 * MIB
+UNREAD_S: Final = 15.0
 OUT_MAX: Final = 32 * MIB
 HELD_MAX: Final = 128 * MIB  # for all of them; above it, who holds most is closed
 SILENT_S: Final = 120.0
@@ -40,6 +45,10 @@ _PROBES: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.
 OTHER_FILES: Final = 128  # descriptors of this process that are no clients
 TUNNELS_MAX: Final = 128  # clients of ours, with links behind them (`tunnels`)
 TUNNEL_FILES: Final = 15  # descriptors of one, besides its connection
+
+
+class Unread(ConnectionAbortedError):
+    """Too much waits for a client."""
 
 
 class Connection:
@@ -65,6 +74,8 @@ class Connection:
         self._out_size = 0
         self.counted = 0  # of `held`, in the sum of all
         self.seat: tuple[bool, bool] = (False, False)  # whether the kernel serves it, and takes puts of ours
+        self.events = selectors.EVENT_READ  # that are waited for
+        self.taken = 0  # bytes of answers that it has taken
         self.is_open = True
 
     @property
@@ -85,6 +96,11 @@ class Connection:
     def received(self, data: Buffer) -> None:
         """Takes what a kernel has received."""
         self._in += data
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits for the client that nothing more is to be taken from it."""
+        return self._out_size > PAUSE_AT
 
     def receive(self) -> None:
         """Adds what has come to `whole`. Raises ConnectionError where the client has ended it."""
@@ -143,13 +159,14 @@ class Connection:
             self._out_size += len(data)
 
     def flush(self) -> None:
-        """Sends what the client takes now. Raises ConnectionError, also where too much waits for it."""
+        """Sends what the client takes now. Raises ConnectionError, Unread where too much waits for it."""
         while self._out:
             try:
                 sent = self.sock.sendmsg([self._out[number] for number in range(min(PARTS_MAX, len(self._out)))])
             except BlockingIOError:
                 break
             self._out_size -= sent
+            self.taken += sent
             while sent:
                 first = self._out[0]
                 if sent < len(first):
@@ -158,7 +175,7 @@ class Connection:
                 sent -= len(first)
                 self._out.popleft()
         if self._out_size > OUT_MAX:
-            raise ConnectionAbortedError(f"{self._out_size} bytes wait for a client that does not read")
+            raise Unread(f"{self._out_size} bytes wait for a client that does not read")
 
     def keep_alive(self) -> None:
         """Has the system probe a client that may be silent for long."""
@@ -185,11 +202,14 @@ class Answer:
         return self._connection.is_open
 
     def __call__(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", remark: str = "") -> None:
+        if code:
+            self._connections.counts.refused(code)
         if self._request.is_one_way:
             return
         try:
             self._connections.send(self._connection, self._request.answer(code, fields, body, remark))
         except MalformedFrame as error:  # more than a frame holds was found
+            self._connections.counts.refused(ResponseCode.SYSTEM_ERROR)
             self._connections.send(
                 self._connection, self._request.answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
             )
@@ -210,16 +230,19 @@ class Connections:
         take: Callable[[Connection, bytes], int],
         is_full: Callable[[], bool],
         security: Security,
+        counts: RemotingCounts,
     ) -> None:
         """Listens. Raises CannotListen."""
-        self._security = security
+        self._security, self.counts = security, counts
         self.seats = Seats()
+        counts.begin()
         self._take, self._is_full = take, is_full
         self._opaque = count(1)
         self._numbers = count(1)
         self._by_number: dict[int, Connection] = {}
-        self._stalled: set[Connection] = set()  # they have whole frames that were not taken
-        self._held = 0
+        self._stalled: set[Connection] = set()  # they have whole frames that are taken next
+        self._paused: dict[Connection, tuple[int, float]] = {}  # how much they had taken when, of those that are behind
+        self._held = self._held_told = 0
         self._most, self.tunnels_max = _most()
         self._selector = selectors.EpollSelector()
         self._listening: list[socket.socket] = []
@@ -269,7 +292,8 @@ class Connections:
             if isinstance(connection, socket.socket):
                 self._accept(connection)
                 continue
-            if mask & selectors.EVENT_READ and connection.is_open and not self._is_full():
+            may_read = connection.is_open and connection not in self._stalled and not self._is_full()
+            if mask & selectors.EVENT_READ and may_read:
                 self._receive(connection)
             if mask & selectors.EVENT_WRITE and connection.is_open:
                 self._changed.add(connection)
@@ -299,14 +323,14 @@ class Connections:
         """Closes the connection of this number, whose client then sends again what has no answer."""
         connection = self._by_number.get(number)
         if connection is not None:
-            self.end(connection, "put has ended: what becomes of its last records is not known")
+            self.end(connection, Ending.AWAY, "put has ended: what becomes of its last records is not known")
 
-    def end(self, connection: Connection, why: str) -> None:
+    def end(self, connection: Connection, ending: Ending, why: str) -> None:
         """Closes a connection, with what it takes of its answers at once."""
         if connection.is_open:
             with suppress(OSError):
                 connection.flush()
-            self._drop(connection, why)
+            self._drop(connection, ending, why)
 
     def ask(
         self, connection: Connection, code: int, fields: Mapping[str, str], body: bytes, *, one_way: bool = False
@@ -321,30 +345,51 @@ class Connections:
         for connection in self._changed:
             if not connection.is_open:
                 continue
-            waited = connection.waits
             try:
                 connection.flush()
             except OSError as error:
-                self._drop(connection, str(error))
+                self._drop(connection, Ending.UNREAD if isinstance(error, Unread) else None, str(error))
                 continue
             self._count(connection)
             if not connection.is_open:
                 continue
-            if connection.waits != waited or connection.waits:
-                events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.waits else 0)
+            events = 0 if connection.is_behind else selectors.EVENT_READ
+            events |= selectors.EVENT_WRITE if connection.waits else 0
+            if events != connection.events:
+                connection.events = events
                 self._selector.modify(connection.sock, events, connection)
+            if connection.is_behind or connection in self._paused:
+                self._pause(connection)
         self._changed.clear()
+        if self._held != self._held_told:
+            self._held_told = self._held
+            self.counts.set(Total.HELD, self._held)
+
+    def _pause(self, connection: Connection) -> None:
+        """Notes whether it is behind; once it is not any more, what came of it before is taken."""
+        if connection.is_behind:
+            if connection not in self._paused:
+                self._paused[connection] = connection.taken, time.monotonic()
+        elif self._paused.pop(connection, None) is not None:
+            self._stalled.add(connection)
 
     def drop_silent(self, now: float) -> None:
+        """Drops who has said or, for one that is behind, read nothing for long."""
         for connection in self._open:
             if connection.seat[0]:
                 connection.heard = max(connection.heard, self.seats.heard_ms(connection.sock.fileno()) / 1_000)
+        for connection, (taken, since) in list(self._paused.items()):
+            if connection.taken != taken:
+                self._paused[connection] = connection.taken, now
+                connection.heard = now  # it reads, and what it says waits
+            elif now - since > UNREAD_S and not connection.keeps_silent:
+                self._drop(connection, Ending.UNREAD, f"it has read nothing for {UNREAD_S:.0f} s, and answers wait")
         for connection in [each for each in self._open if now - each.heard > SILENT_S and not each.keeps_silent]:
-            self._drop(connection, f"nothing was heard of it for {SILENT_S:.0f} s")
+            self._drop(connection, Ending.SILENT, f"nothing was heard of it for {SILENT_S:.0f} s")
 
     def close(self) -> None:
         for connection in list(self._open):
-            self._drop(connection, "the node stops")
+            self._drop(connection, Ending.RESTART, "the node stops")
         for sock in self._listening:
             sock.close()
         self._selector.close()
@@ -355,11 +400,14 @@ class Connections:
             sock, peer = listening.accept()
             if len(self._open) >= self._most:
                 sock.close()
+                self.counts.ended(Ending.FULL)
                 return
             sock.setblocking(False)
             connection = Connection(sock, (peer[0], peer[1]), next(self._numbers), self._security)
             self._open.add(connection)
             self._by_number[connection.number] = connection
+            self.counts.add(Total.ACCEPTED)
+            self.counts.set(Total.OPEN, len(self._open))
             self._selector.register(sock, selectors.EVENT_READ, connection)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -371,24 +419,28 @@ class Connections:
         except OSError as error:
             with suppress(OSError):  # TLS says why it ends
                 connection.flush()
-            self._drop(connection, str(error))
+            is_tls = isinstance(error, BeginsWrong | ssl.SSLError)
+            self._drop(connection, Ending.TLS if is_tls else None, str(error))
             return
         if connection.waits:
             self._changed.add(connection)
         self._serve(connection)
 
     def _serve(self, connection: Connection) -> None:
-        """Takes whole frames, as many as there is room for."""
+        """Takes whole frames, as many as there is room for and as are its share of a turn."""
         if not connection.is_open:
             return
         try:
             data = connection.whole()
-            if data:
-                connection.take(self._take(connection, data))
-                if self._is_full() and connection.whole():
+            if data and not connection.is_behind:
+                taken = self._take(connection, data)
+                connection.take(taken)
+                if taken < len(data) and connection.whole():
                     self._stalled.add(connection)
+            elif data:
+                self._pause(connection)
         except MalformedFrame as error:
-            self._drop(connection, str(error))
+            self._drop(connection, Ending.MALFORMED, str(error))
         self._count(connection)
 
     def _count(self, connection: Connection) -> None:
@@ -405,10 +457,20 @@ class Connections:
         connection.counted = connection.held
         if self._held > HELD_MAX:
             most = max(self._open, key=lambda each: each.counted)
-            self._drop(most, f"it holds {most.counted} of the {self._held} bytes that are kept for all clients")
+            self._drop(
+                most, Ending.MEMORY, f"it holds {most.counted} of the {self._held} bytes that are kept for all clients"
+            )
 
-    def _drop(self, connection: Connection, why: str) -> None:
+    def _drop(self, connection: Connection, ending: Ending | None, why: str) -> None:
+        """`ending` is None where the client has ended it."""
+        if ending is None:
+            self.counts.add(Total.LEFT)
+        else:
+            self.counts.ended(ending)
         self._open.discard(connection)
+        self._paused.pop(connection, None)
+        self._stalled.discard(connection)
+        self.counts.set(Total.OPEN, len(self._open))
         self._by_number.pop(connection.number, None)
         self._held -= connection.counted
         connection.counted = 0

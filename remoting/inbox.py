@@ -15,6 +15,7 @@ from .plain_sends import PlainSends
 from .put_client import PutClient
 
 Handle = Callable[[Connection, bytes], None]
+TURN_MAX: Final = 64  # frames that the interpreter takes of one connection before it is another's turn
 _RULE: Final = f"a frame of more than {FRAME_MAX} bytes, or of less than its header's length"
 
 
@@ -23,11 +24,13 @@ class Inbox:
 
     def __init__(self, put: PutClient, handle: Handle, counted: Callable[[int], None]) -> None:
         self._put, self._handle, self._counted = put, handle, counted
+        self._left = 0  # frames for the interpreter in this turn
 
     def take(self, connection: Connection, data: bytes) -> int:
-        """Takes whole frames while put has room; returns how many bytes they were. Raises MalformedFrame."""
-        at = 0
-        while not self._put.is_full:
+        """Takes whole frames while put has room, the client reads and it is its turn; returns how many bytes they were.
+        Raises MalformedFrame."""
+        at, self._left = 0, TURN_MAX
+        while self._left and not self._put.is_full:
             plain = self._put.plain
             taken = (
                 self._take_one(connection, data, at) if plain is None else self._take_run(connection, plain, data, at)
@@ -41,13 +44,13 @@ class Inbox:
         size = frame_size(data, at)
         if not size or at + size > len(data):
             return 0
-        self._handle(connection, data[at : at + size])
+        self._handle_one(connection, data[at : at + size])
         return size
 
     def _take_run(self, connection: Connection, plain: PlainSends, data: bytes, at: int) -> int:
         came = np.frombuffer(data, np.uint8)[at:]
         count, number, taken = plain.read(came), 0, 0
-        while number < count and not self._put.is_full:
+        while number < count and self._left and not self._put.is_full:
             row = plain.rows[number]
             if row.plain and plain is self._put.plain:
                 first = number
@@ -66,5 +69,9 @@ class Inbox:
                 raise MalformedFrame(_RULE)
             begin, taken = at + row.begin, row.begin + row.size
             number += 1
-            self._handle(connection, data[begin : begin + row.size])
+            self._handle_one(connection, data[begin : begin + row.size])
         return int(taken)
+
+    def _handle_one(self, connection: Connection, frame: bytes) -> None:
+        self._handle(connection, frame)
+        self._left = 0 if connection.is_behind else self._left - 1

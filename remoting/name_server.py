@@ -23,6 +23,7 @@ from towline.node.process.endpoints import endpoints_of, refusal_endpoints
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Duty
+from towline.runtime.remoting_counts import RemotingCounts
 
 from .access import Access
 from .connections import Answer, Connection, Connections
@@ -61,6 +62,7 @@ class NameServerAgent:
             lambda connection, data: self._requests.take(connection, data),
             lambda: False,
             Security.of(settings),
+            RemotingCounts(node.positions),
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._search = GroupSearch(node)
@@ -117,10 +119,11 @@ class NameServerAgent:
             self._silent_at = now + 1
             self._connections.drop_silent(now)
         while self._connections.dropped:
-            connection, _ = self._connections.dropped.popleft()
+            connection, why = self._connections.dropped.popleft()
             self._tunnels.ended(connection)
             if self._replica is not None:
                 self._replica.ended(connection)
+            self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
         return done
 
     def sleep_ms(self) -> int:

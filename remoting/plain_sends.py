@@ -60,8 +60,11 @@ class PlainSends:
         store_ipv6: bool,
         wall_ms: Callable[[], int],
         deadline_ms: int,
+        refused: Callable[[int], None],
     ) -> None:
+        """`refused` gets the code of each answer that is not PUT_OK."""
         self._ring, self._wall_ms, self._deadline_ms = ring, wall_ms, deadline_ms
+        self._refused = refused
         self._store_host, self._store_ipv6 = store_host, store_ipv6
         self._memory: Any = np.frombuffer(ring.memory.view, np.uint8)
         self._sends = np.zeros(ROWS, SENT)
@@ -226,12 +229,13 @@ class PlainSends:
     def _ended(self, place: int, found: PutAnswer | None) -> tuple[int, bytes] | None:
         row = self._pendings[place]
         row["id"] = 0
-        if row["one_way"]:
-            return None
         if row["form"] == OURS and found is not None:
             parts = encode_message([put_answer_to(int(row["asked"]), found)], from_node=True)
             return int(row["connection"]), b"".join(parts)
         code, why = outcome(found)
+        self._refused(code)
+        if row["one_way"]:
+            return None
         key = self._keys[place * puts.KEY_MAX :][: int(row["key_size"])].tobytes().decode()
         fields = {}
         if found is not None:

@@ -16,7 +16,8 @@ Handler: TypeAlias = Callable[[Connection, Command, Answer], None]
 
 
 class Requests:
-    """Gives each request to its handler, which may raise MalformedFrame and RequestRefused; counts both."""
+    """Gives each request to its handler, which may raise MalformedFrame and RequestRefused. Requests are counted here,
+    refusals where they are answered."""
 
     def __init__(
         self,
@@ -32,9 +33,12 @@ class Requests:
         self._connections, self._line, self._handlers, self._other = connections, line, handlers, other
 
     def take(self, connection: Connection, data: bytes) -> int:
-        """Handles the whole frames that `data` begins with; returns how many bytes they are. Raises MalformedFrame."""
+        """Handles the whole frames that `data` begins with, while the client reads; returns how many bytes they are.
+
+        Raises MalformedFrame.
+        """
         at = 0
-        while (size := frame_size(data, at)) and at + size <= len(data):
+        while not connection.is_behind and (size := frame_size(data, at)) and at + size <= len(data):
             self.handle(connection, data[at : at + size])
             at += size
         return at
@@ -62,7 +66,6 @@ class Requests:
         except RequestRefused as refused:
             answer.refuse(refused)
         except MalformedFrame as error:
-            self._line.count(Counter.REFUSED)
             answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
 
 

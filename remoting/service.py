@@ -29,6 +29,7 @@ from towline.node.process.endpoints import endpoints_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty
+from towline.runtime.remoting_counts import RemotingCounts
 from towline.runtime.settings_model import BrokerRole
 
 from .access import Access
@@ -91,6 +92,7 @@ class RemotingAgent:
             lambda connection, data: self._inbox.take(connection, data),
             lambda: self._put.is_full,
             Security.of(settings),
+            RemotingCounts(node.positions),
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._put = PutClient(
@@ -198,6 +200,7 @@ class RemotingAgent:
             store_ipv6=bool(welcome.get("store_host_ipv6")),
             wall_ms=self._node.clock.now_ms,
             deadline_ms=DEADLINE_MS,
+            refused=self._connections.counts.refused,
         )
 
     def _for_producers(self) -> dict[int, Handler]:

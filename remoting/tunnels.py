@@ -42,6 +42,7 @@ from towline.link.log_files import LogFiles
 from towline.link.poller import Poller
 from towline.link.signature import verify
 from towline.node.peers.peer_server import NOT_MASTER
+from towline.runtime.remoting_counts import Ending, Total
 
 from .connections import Answer, Connection, Connections
 from .put_client import PutClient
@@ -145,7 +146,7 @@ class Tunnels:
                 self._take(tunnel, parts)
         except MalformedFrame as error:
             self._refuse(connection, LinkRefused(MALFORMED, error.describe()))
-            self._end(connection, error.describe())
+            self._end(connection, Ending.MALFORMED, error.describe())
 
     def cycle(self, now_ms: int) -> int:
         """Goes on with greetings, takes answers that the poller has seen, or now and then all; returns how much of
@@ -169,6 +170,7 @@ class Tunnels:
         tunnel = self._tunnels.pop(connection, None)
         self._unread.discard(connection)
         if tunnel is not None:
+            self._connections.counts.set(Total.OWN_CLIENTS, len(self._tunnels))
             for way in tunnel.ways.values():
                 self._mute(way)
             tunnel.close()
@@ -198,6 +200,7 @@ class Tunnels:
         connection.keep_alive()
         connection.puts = role != "consumer" and self._put is not None
         self._tunnels[connection] = tunnel = Tunnel(connection, greeting.version, greeting.facts, key, main)
+        self._connections.counts.set(Total.OWN_CLIENTS, len(self._tunnels))
         self._way(tunnel, main)
 
     def _take(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
@@ -222,12 +225,12 @@ class Tunnels:
 
         def done(found: PutAnswer | None) -> None:
             if found is None:
-                self._end(connection, "put has ended: what becomes of its last records is not known")
+                self._end(connection, Ending.AWAY, "put has ended: what becomes of its last records is not known")
             else:
                 self._say(connection, [put_answer_to(number, found)])
 
         if not self._put.put(groups, parts[1], done, deadline_ms=deadline, epoch=epoch):
-            self._end(connection, "put is away")
+            self._end(connection, Ending.AWAY, "put is away")
 
     def _take_question(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
         question = read_json(parts[1])
@@ -245,6 +248,7 @@ class Tunnels:
 
     def _answer_no(self, tunnel: Tunnel, question: list[Buffer], error: str, sentence: str) -> None:
         head = ANSWER.pack(Kind.ANSWER, 1, expect(ASK, question[0])[1], 0)
+        self._connections.counts.add(Total.OWN_REFUSED)
         self._say(tunnel.connection, [head, json_part({"error": error, "sentence": sentence})])
 
     def _noted(self, tunnel: Tunnel, parts: list[Buffer]) -> list[Buffer]:
@@ -264,11 +268,12 @@ class Tunnels:
         way = self._way(tunnel, process)
         if not way.is_greeted:
             if len(way.waiting) >= WAITING_MAX:
-                self._end(tunnel.connection, f"{process} is away, and {WAITING_MAX} requests wait for it")
+                why = f"{process} is away, and {WAITING_MAX} requests wait for it"
+                self._end(tunnel.connection, Ending.AWAY, why)
             else:
                 way.waiting.append(parts)
         elif not way.link.send(parts):
-            self._end(tunnel.connection, f"{process} takes no more of it")
+            self._end(tunnel.connection, Ending.AWAY, f"{process} takes no more of it")
 
     def _way(self, tunnel: Tunnel, process: str) -> Way:
         way = tunnel.ways.get(process)
@@ -293,7 +298,7 @@ class Tunnels:
                 self.ended(tunnel.connection)
                 return done + 1
             except (NoAnswer, MalformedFrame) as error:
-                self._end(tunnel.connection, f"{process}: {error.describe()}")
+                self._end(tunnel.connection, Ending.AWAY, f"{process}: {error.describe()}")
                 return done + 1
         return done
 
@@ -322,7 +327,7 @@ class Tunnels:
                 self._say(tunnel.connection, parts)
             done += 1
         if way.link.lost:
-            self._end(tunnel.connection, "the process that answered it has ended")
+            self._end(tunnel.connection, Ending.AWAY, "the process that answered it has ended")
         elif tunnel.connection.held >= UNREAD_MAX:
             self._unread.add(tunnel.connection)
             self._mute(way)
@@ -364,10 +369,11 @@ class Tunnels:
         self._connections.send_parts(connection, encode_message(parts, from_node=True))
 
     def _refuse(self, connection: Connection, refused: LinkRefused) -> None:
+        self._connections.counts.add(Total.OWN_REFUSED)
         self._say(connection, encode_refusal(refused))
 
-    def _end(self, connection: Connection, why: str) -> None:
-        self._connections.end(connection, why)
+    def _end(self, connection: Connection, ending: Ending, why: str) -> None:
+        self._connections.end(connection, ending, why)
         self.ended(connection)
 
 

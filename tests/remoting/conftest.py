@@ -7,6 +7,8 @@ from typing import TypeVar
 import pytest
 
 from tests.processes.nodes import TestNode, check_nothing_is_left, ending, free_port
+from towline.format.remoting.codes import ResponseCode
+from towline.runtime.remoting_counts import Ending, RemotingCounts
 
 from .raw import RawClient
 
@@ -21,6 +23,18 @@ class RemotingNode(TestNode):
     def address(self) -> str:
         """By which our own clients come."""
         return f"tcp://127.0.0.1:{self.port}"
+
+    @property
+    def counts(self) -> RemotingCounts:
+        return RemotingCounts(self.positions)
+
+    def ended(self, ending: Ending) -> int:
+        """Connections that were ended for this cause since the node's start."""
+        return self.counts.endings()[ending][0]
+
+    def refused(self, code: ResponseCode | None) -> int:
+        """Requests that were refused by this code since the node's start."""
+        return self.counts.refusals()[code][0]
 
 
 Kind = TypeVar("Kind", bound=RemotingNode)

@@ -10,7 +10,7 @@ import pytest
 from remoting.access import roles_for
 from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
-from towline.format.remoting.codes import RequestCode
+from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command, Form
 from towline.format.remoting.signing import ACCESS_KEY, SIGNATURE, signature
 from towline.link.keys import make_node_keys, new_key, revoke_key
@@ -79,7 +79,8 @@ def test_each_role_may_ask_for_what_is_its_own(node: RemotingNode, keys: Path, f
                      "reader": (NO_PERMISSION, 0, NO_PERMISSION)}  # fmt: skip
 
 
-def test_who_does_not_sign_or_signs_wrong_is_refused_by_name(node: RemotingNode, keys: Path) -> None:
+def test_who_does_not_sign_or_signs_wrong_is_refused_by_name_and_counted(node: RemotingNode, keys: Path) -> None:
+    before = node.refused(ResponseCode.NO_PERMISSION)
     with RawClient(node.port) as nobody:
         answer = nobody.put("signed", b"x")
         assert (answer.code, "is not signed" in answer.remark) == (NO_PERMISSION, True)
@@ -90,6 +91,7 @@ def test_who_does_not_sign_or_signs_wrong_is_refused_by_name(node: RemotingNode,
         assert "no key 'stranger' is allowed" in client.put("signed", b"x").remark
         client.access = "\u00fc" * 300
         assert client.put("signed", b"x").code == NO_PERMISSION
+    assert node.refused(ResponseCode.NO_PERMISSION) == before + 4
 
 
 def test_what_is_changed_after_it_was_signed_is_refused(node: RemotingNode, keys: Path) -> None:

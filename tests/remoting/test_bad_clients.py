@@ -2,15 +2,16 @@
 
 import random
 import struct
-import time
 from pathlib import Path
 
 import pytest
 
+from remoting.connections import HELD_MAX
 from tests.processes.waiting import await_
-from towline.format.remoting.codes import RequestCode
+from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command, Form, encode
 from towline.limits import MIB
+from towline.runtime.remoting_counts import Ending, Total
 
 from .conftest import RemotingNode
 from .raw import RawClient, sent
@@ -48,10 +49,30 @@ def honest(node: RemotingNode):
     ],
     ids=["2 GiB", "above 16 MiB", "0", "3", "header beyond the frame", "unknown form", "no code", "HTTP"],
 )
-def test_what_is_no_frame_closes_its_connection(node: RemotingNode, data: bytes) -> None:
+def test_what_is_no_frame_closes_its_connection_and_is_counted(node: RemotingNode, data: bytes) -> None:
+    before = node.ended(Ending.MALFORMED)
     with RawClient(node.port) as client:
         client.write(data)
         assert client.is_closed()
+    assert node.ended(Ending.MALFORMED) == before + 1
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("plain", [True, False], ids=["by kernels", "by the interpreter"])
+def test_a_header_that_is_cut_at_any_byte_closes_its_connection_and_is_counted(
+    node: RemotingNode, honest: RawClient, form: Form, plain: bool
+) -> None:
+    """Its length and the frame's say so: the frame is whole."""
+    properties = "UNIQ_KEY\x01" + "A" * 32 + "\x02" if plain else "TAGS\x01A"
+    text = {name: str(value) for name, value in sent("honest", properties).items()}
+    frame = b"".join(encode(Command(RequestCode.SEND_MESSAGE_V2, 5, 0, "", text, b"body", form, 409)))
+    size, before = int.from_bytes(frame[5:8], "big"), node.ended(Ending.MALFORMED)
+    for end in range(size):
+        header = frame[8 : 8 + end]
+        with RawClient(node.port, form) as client:
+            client.write(struct.pack(">II", 4 + end + 4, form << 24 | end) + header + b"body")
+            assert client.is_closed(), end
+    assert node.ended(Ending.MALFORMED) == before + size
 
 
 @pytest.mark.parametrize("form", Form)
@@ -83,61 +104,17 @@ def test_any_damage_to_a_request_is_refused_or_understood_and_others_go_on(
             assert honest.put("honest", b"meanwhile").code == 0
 
 
-def test_who_sends_and_never_reads_is_closed_and_takes_no_memory_for_long(
-    node: RemotingNode, honest: RawClient
-) -> None:
-    pid = node.pids()["remoting"]
-    request = b"".join(encode(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1, 0, "", {"topic": "x" * 30_000})))
-    most = 0
-    with RawClient(node.port) as flood:
-        flood.socket.settimeout(1.0)
-        try:
-            for _ in range(20_000):
-                flood.write(request)
-                most = max(most, anonymous(pid))
-        except OSError:
-            pass
-        else:
-            pytest.fail("it was never closed")
-    assert most < MEMORY_MAX, f"{most >> 20} MiB"
-    await_(lambda: anonymous(pid) < MEMORY_MAX // 2, 10.0, "what it held is free again")
-    assert node.pids()["remoting"] == pid
-
-
-def test_a_thousand_connections_that_say_nothing_or_half_a_frame_cost_others_nothing(
-    node: RemotingNode, honest: RawClient
-) -> None:
-    alone = p99(honest)
-    idle = [RawClient(node.port) for _ in range(1_000)]
-    try:
-        for number, client in enumerate(idle):
-            if number % 2:
-                client.write(struct.pack(">I", 1_000) + b"half")
-        beside = p99(honest)
-    finally:
-        for client in idle:
-            client.close()
-    assert beside < max(5 * alone, 0.05), f"p99 alone {alone * 1e6:.0f} us, beside them {beside * 1e6:.0f} us"
-
-
-def p99(client: RawClient) -> float:
-    times = []
-    for _ in range(300):
-        began = time.perf_counter()
-        assert client.put("honest", b"timed").code == 0
-        times.append(time.perf_counter() - began)
-    return sorted(times)[-3]
-
-
 @pytest.mark.parametrize(
     "body",
     [b"", b"[]", b"{}", b'{"clientID":""}', b'{"clientID":7}', b'{"clientID":"c","producerDataSet":7}',
      b'{"clientID":"c","producerDataSet":[{"groupName":""}]}', b"[" * 100_000, b'{"clientID":"' + b"x" * 256 + b'"}'],
     ids=["empty", "list", "no id", "empty id", "a number", "groups no list", "empty group", "deep", "long"],
 )  # fmt: skip
-def test_a_heartbeat_that_cannot_be_is_refused(client: RawClient, body: bytes) -> None:
+def test_a_heartbeat_that_cannot_be_is_refused_and_counted(node: RemotingNode, client: RawClient, body: bytes) -> None:
+    before = node.refused(ResponseCode.SYSTEM_ERROR)
     answer = client.ask(RequestCode.HEART_BEAT, {}, body)
     assert answer.code == 1
+    assert node.refused(ResponseCode.SYSTEM_ERROR) == before + 1
     assert any(word in answer.remark for word in ("heartbeat", "producerDataSet", "no JSON"))
 
 
@@ -152,7 +129,7 @@ def test_unfinished_frames_of_many_clients_are_bounded_together(node: RemotingNo
     pid = node.pids()["remoting"]
     begun = struct.pack(">II", 16 << 20, 1 << 24 | 10) + bytes(8 * MIB)
     clients = []
-    most = 0
+    most, held, before = 0, 0, node.ended(Ending.MEMORY)
     try:
         for _ in range(60):
             clients.append(RawClient(node.port))
@@ -160,12 +137,15 @@ def test_unfinished_frames_of_many_clients_are_bounded_together(node: RemotingNo
                 clients[-1].write(begun)
             except OSError:
                 continue
-            most = max(most, anonymous(pid))
+            most, held = max(most, anonymous(pid)), max(held, node.counts.total(Total.HELD))
             assert honest.put("honest", b"meanwhile").code == 0
     finally:
         for client in clients:
             client.close()
     assert most < MEMORY_MAX, f"{most >> 20} MiB"
+    assert HELD_MAX // 2 < held <= HELD_MAX
+    assert node.ended(Ending.MEMORY) > before
+    await_(lambda: node.counts.total(Total.HELD) == 0, 10.0, "nothing is held when they have gone")
 
 
 @pytest.mark.parametrize(

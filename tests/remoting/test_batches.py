@@ -52,6 +52,7 @@ class BothWays:
     """The same frame by kernels, through a ring whose other end is here, and by the interpreter."""
 
     def __init__(self, bell: Path, born: Host, *, store_ipv6: bool) -> None:
+        self.counted: tuple[list[int], list[int]] = [], []  # codes, both ways
         self._ring = ClientRing(Offer(AREA, 1, bell))
         self.node = NodeRing(self._ring.facts, AREA, 1)
         self.plain = PlainSends(
@@ -62,6 +63,7 @@ class BothWays:
             store_ipv6=store_ipv6,
             wall_ms=lambda: NOW_MS,
             deadline_ms=3_000,
+            refused=lambda code: self.counted[0].append(code),
         )
         self.plain.know(b"batches", 3)
         self.connection: Any = SimpleNamespace(number=5, host=born, puts=False)
@@ -91,7 +93,8 @@ class BothWays:
         head = taken[1][: read_request_word(taken[0])[0]]
         self._number = PUT.unpack_from(head)[3]
         request = decode(frame)
-        connections: Any = SimpleNamespace(send=lambda _, command: self._told.append(command))
+        counts = SimpleNamespace(refused=self.counted[1].append)
+        connections: Any = SimpleNamespace(send=lambda _, command: self._told.append(command), counts=counts)
         self._producers.send(self.connection, request, Answer(connections, self.connection, request))
         return taken[1][len(head) :], self._records.pop()
 
@@ -158,12 +161,14 @@ def test_records_and_answers_are_the_same_by_kernels_and_by_the_interpreter(ways
 
 
 @pytest.mark.parametrize("form", Form)
-def test_a_batch_that_is_not_acknowledged_is_told_the_same_both_ways(ways: BothWays, form: Form) -> None:
+def test_a_batch_that_is_not_acknowledged_is_told_and_counted_the_same_both_ways(ways: BothWays, form: Form) -> None:
     chance = random.Random(68)
     for status in PutStatus:
         ways.send(frame_of(chance, form))
         mine, theirs = ways.answer(ways.placed(7, 1 << 33, status) if status.stored else ways.refused(status))
         assert mine == theirs
+    assert ways.counted[0] == ways.counted[1]
+    assert len(ways.counted[0]) == len(PutStatus) - 1
 
 
 def test_a_damaged_batch_is_left_alone_or_stored_as_the_interpreter_stores_it(ways: BothWays) -> None:

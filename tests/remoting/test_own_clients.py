@@ -43,6 +43,7 @@ from towline.format.wire.frames import (
 from towline.limits import MIB
 from towline.link.handshake import encode_greeting
 from towline.link.keys import ENVIRONMENT, make_node_keys, new_key, revoke_key
+from towline.runtime.remoting_counts import Total
 
 from .conftest import RemotingNode, remoting_node
 from .raw import RawClient
@@ -434,6 +435,7 @@ def test_a_greeting_is_signed_where_the_node_has_keys(
             assert producer.send(Message("signed", b"x")).acknowledged
             with pytest.raises(AskRefused, match="is for admins"):
                 producer.make_topic("mine")
+        assert locked.counts.total(Total.OWN_REFUSED) == 3
         show("reader")
         with Consumer(address(locked), "signed", start="first") as consumer:
             assert bodies(consumer, 1) == [b"x"]

@@ -16,9 +16,10 @@ from tests.processes.groups import Group
 from tests.processes.nodes import ended, free_port
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
-from towline.format.remoting.codes import RequestCode
+from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.node.report.statistics import Side
 from towline.places import Runtime
+from towline.runtime.remoting_counts import Ending, RemotingCounts
 
 from .java_clients import VERSIONS, command
 from .raw import RawClient
@@ -229,12 +230,21 @@ def test_a_master_tells_how_far_its_slave_is(group: ReadableGroup) -> None:
     assert any(f"{SLAVE}={slave['addr']}" in flag for flag in group.nodes[MASTER].flags), "its address is told"
 
 
-def test_a_slave_that_is_read_still_refuses_what_is_the_masters(group: ReadableGroup) -> None:
+def test_a_slave_that_is_read_still_refuses_what_is_the_masters_and_counts_it(group: ReadableGroup) -> None:
+    counts = RemotingCounts(group.nodes[SLAVE].positions)
+    before = counts.refusals()[ResponseCode.SERVICE_NOT_AVAILABLE][0]
     with group.client(SLAVE) as client:
+        client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})  # for which it looks for the master
         answer = client.put("refused", b"x")
         assert answer.code == NO_SERVICE
         assert "node 1 is a slave" in answer.remark
         assert f"127.0.0.1:{group.ports[MASTER]}" in answer.remark
+        assert counts.refusals()[ResponseCode.SERVICE_NOT_AVAILABLE][0] == before + 1
+        ended = counts.endings()[Ending.MALFORMED][0]
+        client.write(bytes(4))
+        assert client.is_closed()
+    assert counts.endings()[Ending.MALFORMED][0] == ended + 1
+    assert "a frame of 0 bytes" in group.nodes[SLAVE].store.node_log.read_text()
 
 
 def test_no_value_in_a_request_ends_the_process_of_a_slave_that_is_read(group: ReadableGroup) -> None:

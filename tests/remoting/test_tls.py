@@ -14,6 +14,7 @@ from towline.errors import TowlineError
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import Form
 from towline.limits import MIB
+from towline.runtime.remoting_counts import Ending
 
 from .certificates import Certificate, certificate
 from .conftest import RemotingNode, remoting_node
@@ -83,7 +84,7 @@ def test_large_messages_and_many_at_once_come_through_whole(permissive: Remoting
 def test_what_is_no_handshake_ends_its_connection_alone(
     permissive: RemotingNode, pair: Certificate, said: bytes
 ) -> None:
-    before = permissive.pids()["remoting"]
+    before, counted = permissive.pids()["remoting"], permissive.ended(Ending.TLS)
     with TlsClient(permissive.port, pair) as honest, socket.create_connection(("127.0.0.1", permissive.port)) as other:
         try:
             other.sendall(said)
@@ -94,6 +95,7 @@ def test_what_is_no_handshake_ends_its_connection_alone(
             pass
         assert honest.put("honest", b"x").code == 0
     assert permissive.pids()["remoting"] == before
+    assert permissive.ended(Ending.TLS) == counted + (len(said) > 1), "one byte may be the begin of a handshake"
 
 
 def test_a_client_that_ends_in_the_middle_of_a_record_costs_nobody_anything(
@@ -119,6 +121,7 @@ def test_where_it_is_enforced_nobody_goes_without(tmp_path: Path, pair: Certific
             assert plain.is_closed()
         with TlsClient(node.port, pair) as secret:
             assert secret.put("enforced", b"x").code == 0
+        assert node.ended(Ending.TLS) == 1
         assert "begins without TLS, which is enforced" in node.store.node_log.read_text()
 
 
@@ -131,6 +134,7 @@ def test_without_a_certificate_or_where_it_is_disabled_nobody_gets_it(
             TlsClient(node.port, pair)
         with RawClient(node.port) as plain:
             assert plain.put("plain", b"x").code == 0
+        assert node.ended(Ending.TLS) == 1
 
 
 def test_a_certificate_of_no_use_keeps_the_node_from_starting(tmp_path: Path, pair: Certificate) -> None:

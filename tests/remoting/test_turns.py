@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -70,7 +71,8 @@ class Port:
         self._ring = ClientRing(Offer(AREA, 1, bell))
         self.put = NodeRing(self._ring.facts, AREA, 1)
         none: Any = SimpleNamespace(begin=lambda data: None)
-        self.connections = Connections([("127.0.0.1", 0)], self._take, lambda: self.full, none)
+        counts: Any = Mock()
+        self.connections = Connections([("127.0.0.1", 0)], self._take, lambda: self.full, none, counts)
         (listening,) = self.connections._listening
         self.port = listening.getsockname()[1]
         self.plain = PlainSends(

@@ -6,7 +6,16 @@ import pytest
 
 from towline.errors import NotTheWriter, PositionsUnusable
 from towline.format.wire.refusals import Cause
-from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, State
+from towline.runtime.positions import (
+    REMOTING_AT,
+    REMOTING_LINES,
+    Counter,
+    Duty,
+    Flag,
+    Position,
+    Positions,
+    State,
+)
 from towline.runtime.shared import SharedWords
 
 
@@ -42,6 +51,7 @@ def test_every_line_of_the_file_has_one_use(positions):
     words += [positions.duty(duty)._at for duty in Duty] + [positions.duty(duty)._at + 8 for duty in Duty]
     words += [8 * line for line in range(64, 72)]  # refusals by cause
     words += [slave._at for slave in positions.slaves()] + [positions.delays._at]
+    words += [8 * line for line in range(REMOTING_AT, REMOTING_AT + REMOTING_LINES)]
     assert len(set(words)) == len(words)
     assert min(words) >= 8
     assert max(words) + 8 <= len(positions.words)

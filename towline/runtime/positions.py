@@ -5,7 +5,8 @@
     lines 32..    two lines per duty: beat, pid, sleeping, state, generation, flags, turn, lost; then counters
     lines 64..71  two words per cause of refusals, written by put: how many, and when the last one was
     lines 72..    one line per slave of a master: connected, appended, flushed, node id, why it is not in sync
-    the last      written by schedule: delayed messages that wait, when the next of them is due
+    one line      written by schedule: delayed messages that wait, when the next of them is due
+    the last      written by remoting: connections, why they ended, requests refused (`remoting_counts`)
 
 The file is volatile: recovery writes it anew at each start of a node and nothing outlives the machine's boot.
 No position moves back within a generation (H17). A word is stored only through a cast view (`shared.py`).
@@ -27,7 +28,7 @@ from towline.limits import SLAVES_MAX
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
-LAYOUT_VERSION: Final = 5
+LAYOUT_VERSION: Final = 6
 LINE: Final = 8  # words of a 64-byte line
 WORD: Final = 8  # bytes
 GENERATION_WORD: Final = 2
@@ -36,7 +37,9 @@ _DUTIES_AT: Final = 32
 _CAUSES_AT: Final = 64
 _SLAVES_AT: Final = 72
 _DELAYS_AT: Final = _SLAVES_AT + SLAVES_MAX
-SIZE: Final = (_DELAYS_AT + 1) * LINE * 8
+REMOTING_AT: Final = _DELAYS_AT + 1
+REMOTING_LINES: Final = 12
+SIZE: Final = (REMOTING_AT + REMOTING_LINES) * LINE * 8
 assert max(Cause) < (_SLAVES_AT - _CAUSES_AT) * LINE // 2
 
 

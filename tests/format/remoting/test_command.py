@@ -69,6 +69,26 @@ def test_a_frame_that_ends_anywhere_inside_is_refused(frame):
                 decode(struct.pack(">I", end - 4) + frame[4:end]) if end < len(frame) - 2 else decode(frame[:end])
 
 
+@pytest.mark.parametrize("frame", [JSON_FRAME, BINARY_FRAME], ids=["json", "binary"])
+def test_a_header_that_ends_too_soon_is_refused_in_a_frame_that_is_whole(frame):
+    mark, size = frame[4], int.from_bytes(frame[5:8], "big")
+    for end in range(size):
+        header = frame[8 : 8 + end]
+        with pytest.raises(MalformedFrame, match=r"header|no UTF-8"):
+            decode(struct.pack(">II", 4 + len(header) + 2, mark << 24 | len(header)) + header + b"ab")
+
+
+def test_of_a_field_that_is_there_twice_the_last_one_counts_in_both_forms():
+    """So it is with RocketMQ, which puts them into a map one after the other."""
+    json_header = b'{"code":1,"code":105,"extFields":{"topic":"A","n":"1","topic":"B"},"opaque":1,"opaque":7}'
+    pairs = ((b"topic", b"A"), (b"n", b"1"), (b"topic", b"B"))
+    fields = b"".join(struct.pack(">h", len(name)) + name + struct.pack(">i", len(text)) + text for name, text in pairs)
+    binary_header = struct.pack(">hBhiiii", 105, 0, 409, 7, 0, 0, len(fields)) + fields
+    for mark, header in ((0, json_header), (1, binary_header)):
+        found = decode(struct.pack(">II", 4 + len(header), mark << 24 | len(header)) + header)
+        assert (found.code, found.opaque, dict(found.fields)) == (105, 7, {"topic": "B", "n": "1"})
+
+
 def test_the_size_of_a_frame_is_known_from_its_first_bytes():
     assert frame_size(b"\0\0\0") == 0
     assert frame_size(JSON_FRAME[:4]) == len(JSON_FRAME)

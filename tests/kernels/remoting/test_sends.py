@@ -1,6 +1,7 @@
 """The kernel of plain sends, beside what the interpreter makes of the same frames."""
 
 import contextlib
+import json
 import random
 from collections.abc import Callable
 from itertools import accumulate
@@ -201,3 +202,122 @@ def test_any_damage_is_plain_only_where_the_interpreter_agrees(form: Form, made:
             except (MalformedFrame, RequestRefused) as error:
                 raise AssertionError(f"the interpreter refuses {bytes(data)!r}: {error}") from error
     assert plain > 1_000
+
+
+# --- headers that are cut or say something twice
+
+
+def framed(form: Form, header: bytes, body: bytes = b"body") -> bytes:
+    """A frame around a header, with both lengths right."""
+    mark = form << 24 | len(header)
+    return (4 + len(header) + len(body)).to_bytes(4, "big") + mark.to_bytes(4, "big") + header + body
+
+
+def header_of(data: bytes) -> bytes:
+    return data[8 : 8 + int.from_bytes(data[5:8], "big")]
+
+
+def check_agreed(data: bytes) -> tuple[bool, bool]:
+    """Whether the kernel takes the frame, and whether the interpreter finds a send in it: wherever the kernel does."""
+    (row,), text = read(data, 2)
+    assert (row["begin"], row["size"]) == (0, len(data))
+    try:
+        read_header(SendMessage, decode(data).fields, letters=True)
+        understood = True
+    except (MalformedFrame, RequestRefused):
+        understood = False
+    if row["plain"]:
+        assert understood, data
+        check_equal(row, text, data)
+    return bool(row["plain"]), understood
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("made", [frame, batch])
+def test_a_header_that_is_cut_at_any_byte_is_nobodys_with_lengths_that_fit_it(
+    form: Form, made: Callable[[Form], bytes]
+) -> None:
+    """The frame is whole, and what ends too soon is the header: a cut frame would only be waited for."""
+    whole = made(form)
+    header = header_of(whole)
+    assert check_agreed(framed(form, header, whole[8 + len(header) :])) == (True, True)
+    for end in range(len(header)):
+        data = framed(form, header[:end], whole[8 + len(header) :])
+        assert read(data, 2)[0][0]["plain"] == 0, end
+        with pytest.raises(MalformedFrame):
+            decode(data)
+
+
+def test_binary_fields_that_are_cut_with_their_length_are_read_as_far_as_they_are_whole() -> None:
+    header = header_of(frame(Form.ROCKETMQ))
+    fields_at = 13 + 4 + 4  # behind the fixed part, no remark, and the length of the fields
+    ends = set(accumulate((2 + len(name) + 4 + len(text) for name, text in FIELDS.items()), initial=fields_at))
+    plain, understood = set(), set()
+    for end in range(fields_at, len(header) + 1):
+        fields = header[fields_at:end]
+        data = framed(Form.ROCKETMQ, header[: fields_at - 4] + len(fields).to_bytes(4, "big") + fields)
+        by_kernel, by_interpreter = check_agreed(data)
+        plain |= {end} if by_kernel else set()
+        understood |= {end} if by_interpreter else set()
+    assert len(header) in plain
+    assert len(plain) > 1, "a send can do without its last fields"
+    assert plain <= understood <= ends
+
+
+def test_json_members_that_are_cut_and_closed_are_read_alike_by_both() -> None:
+    header = header_of(frame(Form.JSON))
+    found = [
+        check_agreed(framed(Form.JSON, header[:end] + closing))
+        for end in range(len(header))
+        for closing in (b"}", b"}}", b'"}', b'"}}', b":1}", b'":""}}', b',"flag":0}', b',"flag":0}}')
+    ]
+    assert (True, True) in found
+    assert found.count((False, False)) > len(header)
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("other", ["", "0", "3", "true", "%RETRY%g", "x" * 300])
+def test_a_field_that_is_there_twice_is_read_alike_by_both(form: Form, name: str, other: str) -> None:
+    """The last one counts, as in RocketMQ's own map: the kernel does the same, or leaves it to the interpreter."""
+    pairs = list(FIELDS.items())
+    place = list(FIELDS).index(name)
+    for doubled in (
+        [*pairs, (name, other)],
+        [(name, other), *pairs],
+        [*pairs[:place], (name, other), *pairs[place:]],
+        [*pairs, (name, FIELDS[name])],
+        [*pairs, (name, other), (name, FIELDS[name])],
+    ):
+        data = with_pairs(form, doubled)
+        check_agreed(data)
+        with contextlib.suppress(MalformedFrame, RequestRefused):
+            assert decode(data).fields == dict(doubled)
+
+
+def with_pairs(form: Form, pairs: list[tuple[str, str]]) -> bytes:
+    """A send with these fields, of which some may be there twice."""
+    if form is Form.JSON:
+        fields = ",".join(f"{json.dumps(name)}:{json.dumps(text)}" for name, text in pairs)
+        return framed(form, f'{{"code":310,"opaque":7,"flag":0,"extFields":{{{fields}}}}}'.encode())
+    fixed = header_of(frame(form))[:17]
+    parts = [
+        len(name).to_bytes(2, "big") + name.encode() + len(text).to_bytes(4, "big") + text.encode()
+        for name, text in pairs
+    ]
+    fields = b"".join(parts)
+    return framed(form, fixed + len(fields).to_bytes(4, "big") + fields)
+
+
+@pytest.mark.parametrize(
+    "doubled",
+    [
+        '"code":310', '"code":34', '"code":320', '"opaque":9', '"flag":1', '"flag":2', '"remark":"y"', '"extFields":{}',
+        '"extFields":null', '"extFields":{"b":"other"}', '"version":1', '"language":"GO"', '"unknown":[1,{}]',
+    ],
+)  # fmt: skip
+def test_a_member_of_a_json_header_that_is_there_twice_is_read_alike_by_both(doubled: str) -> None:
+    header = header_of(frame(Form.JSON)).decode()
+    before, after = "{" + doubled + "," + header[1:], header[:-1] + "," + doubled + "}"
+    for text in (before, after):
+        check_agreed(framed(Form.JSON, text.encode()))

@@ -34,7 +34,9 @@ from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, 
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
 
+from .remoting import remoting_of
 from .statistics import summary
+from .times import ms_since
 
 _NS_PER_MS: Final = 1_000_000
 _BLOCK: Final = 512  # bytes of st_blocks
@@ -98,6 +100,7 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "damaged": _damaged(node),
             "config_backups": _config_backups(node),
             "refused": _refused(positions.refused),
+            "remoting": remoting_of(positions),
             "slaves": _slaves(positions),
             "in_sync": _in_sync(node),
             "held_back": _held_back(node),
@@ -175,7 +178,7 @@ def _process(node: Node, duty: Duty, pid: int, *, kept: bool) -> dict[str, Any]:
         "state": GONE if gone else line.state.name,
         "beat_age_ms": max(0, time.monotonic_ns() - line.beat_ns) // _NS_PER_MS,
         "sleeping": line.sleeping,
-        "turn_ms": _ms_since(line.turn_began_ns),
+        "turn_ms": ms_since(line.turn_began_ns),
         "counters": {counter.name.lower(): line.counter(counter) for counter in Counter},
         "lost": line.lost,
     } | use
@@ -211,18 +214,13 @@ def _config_backups(node: Node) -> list[str]:
     return sorted({*at_start, *from_backups(node.store.config)})
 
 
-def _ms_since(began_ns: int) -> int:
-    """0 for a moment that has not come."""
-    return max(0, time.monotonic_ns() - began_ns) // _NS_PER_MS if began_ns else 0
-
-
 def _refused(refused: Refused) -> dict[str, Any]:
     """Requests that put refused, by cause and most first; `leading` is the first of them, None when there is none."""
     causes = [
         {
             "cause": cause.label,
             "count": refused.count(cause),
-            "last_ms_ago": _ms_since(refused.last_ns(cause)),
+            "last_ms_ago": ms_since(refused.last_ns(cause)),
             "remedy": cause.remedy,
         }
         for cause in sorted(Cause, key=refused.count, reverse=True)
