@@ -110,6 +110,18 @@ def test_replies_come_through_a_broker_that_has_joined(cluster: Cluster) -> None
         assert bodies[0] == bodies[1], "it is the same client at both"
 
 
+def test_what_is_sent_while_the_only_broker_is_gone_waits_in_the_buffer(cluster: Cluster) -> None:
+    with Producer(cluster.endpoint) as producer:
+        send(producer, 1)
+        heartbeat = cluster.brokers["a"].answers.pop(RequestCode.HEART_BEAT)
+        cluster.brokers["a"].cut()
+        await_(lambda: not producer.linked_groups, DEADLINE_S, "the link is lost")
+        futures = [producer.send_async(Message("t", b"%d" % number)) for number in range(10)]
+        assert not any(future.done() for future in futures)
+        cluster.brokers["a"].answers[RequestCode.HEART_BEAT] = heartbeat
+        assert all(future.result().acknowledged for future in futures)
+
+
 def test_a_producer_that_is_closed_makes_no_more_links(cluster: Cluster) -> None:
     producer = Producer(cluster.endpoint)
     send(producer, 1)

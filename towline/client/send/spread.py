@@ -68,7 +68,7 @@ class Spread:
         at, turns = self._current.get(topic, (0, 0))
         session = self.sessions[at]
         route = session.routes.get(topic)
-        if route is not None and route.turns == turns and (session.io_thread.is_linked or not self._pass_over):
+        if route is not None and route.turns == turns and (session.io_thread.is_linked or not self._passes_over):
             return session, route
         return self._next(
             topic, at if route is None else at + 1, self._timeout_ms if timeout_ms is None else timeout_ms
@@ -86,12 +86,12 @@ class Spread:
             trouble: TowlineError | None = None
             for place in range(at, at + len(self.sessions)):
                 session = self.sessions[place % len(self.sessions)]
-                if self._pass_over and not (session.io_thread.is_linked and self._may_have(topic, session)):
+                if self._passes_over and not (session.io_thread.is_linked and self._may_have(topic, session)):
                     continue
                 try:
                     route = session.routes.get(topic) or session.route(topic, timeout_ms)
                 except (UnknownTopic, PutRefused, NoAnswer, LinkRefused) as error:
-                    if not self._pass_over:
+                    if not self._passes_over:
                         raise
                     trouble = error
                     refusal = refusal if isinstance(error, NoAnswer) else error
@@ -106,6 +106,11 @@ class Spread:
                 everywhere = ", ".join(session.io_thread.endpoint for session in self.sessions)
                 raise trouble or NoAnswer(everywhere, timeout_ms, "no group has a master")
             self._linked.wait(min(remaining, AGAIN_S))
+
+    @property
+    def _passes_over(self) -> bool:
+        """A single group is waited for with what it is sent in the buffer."""
+        return self._pass_over and len(self.sessions) > 1
 
     def _may_come(self, topic: str, began: float) -> bool:
         """Whether a group that was never asked may have the topic: one that is linked by now, or may be in a moment."""
