@@ -67,7 +67,6 @@ class Port:
         os.mkfifo(bell)
         self.interpreted: list[bytes] = []
         self.full = False
-        self._number: dict[int, int] = {}
         self._ring = ClientRing(Offer(AREA, 1, bell))
         self.put = NodeRing(self._ring.facts, AREA, 1)
         none: Any = SimpleNamespace(begin=lambda data: None)
@@ -76,7 +75,14 @@ class Port:
         (listening,) = self.connections._listening
         self.port = listening.getsockname()[1]
         self.plain = PlainSends(
-            self._ring, AREA, cluster="c1", store_host=STORE, store_ipv6=False, wall_ms=lambda: 1_000, deadline_ms=3_000
+            self._ring,
+            AREA,
+            cluster="c1",
+            store_host=STORE,
+            store_ipv6=False,
+            wall_ms=lambda: 1_000,
+            deadline_ms=3_000,
+            refused=lambda code: None,
         )
         self.plain.know(b"plain", 0)
         self.other_in, self.other = os.pipe2(os.O_NONBLOCK)
