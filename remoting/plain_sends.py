@@ -23,7 +23,7 @@ from towline.kernels.jit.rows import fields_of
 from towline.kernels.remoting import puts
 from towline.kernels.remoting.records import SIZES_MAX
 from towline.kernels.remoting.sends import OURS, SENT, TEXT_MAX, read_sends
-from towline.kernels.remoting.turns import EVENTS_SIZE, FAILPOINTS, TURN, stay
+from towline.kernels.remoting.turns import EVENTS_SIZE, FAILPOINTS, SPINS_MAX, TURN, stay
 from towline.limits import KIB, MIB
 from towline.link.native import address_of_call
 from towline.link.put_ring import ClientRing
@@ -35,7 +35,6 @@ from .outcomes import outcome, places_told
 ROWS: Final = 1_024  # frames that are read at once
 ANSWERS_MAX: Final = 4_096  # rows of answers that are taken at once
 OUT_SIZE: Final = 2 * MIB
-SPINS: Final = 3_000  # some 100 us, as put's
 CAME_SIZE: Final = 256 * KIB  # of one client at once, before it is another's turn
 assert OUT_SIZE >= puts.ANSWER_MAX
 NS_PER_MS: Final = 1_000_000
@@ -87,7 +86,7 @@ class PlainSends:
         self._events = np.zeros(EVENTS_SIZE, np.uint8)
         self._turns = np.zeros(1, TURN)
         self._turn: Any = fields_of(self._turns)[0]
-        self._turn.bell, self._turn.put_bell, self._turn.spins = ring.fileno(), ring.put_bell, SPINS
+        self._turn.bell, self._turn.put_bell, self._turn.spins = ring.fileno(), ring.put_bell, SPINS_MAX
         self._putting = self._head, self._suffix, self._store, self._pendings, self._keys, self._sizes
         self._room = self._came, self._sends, self._text, self._out, self._answered, self._events
         self._turn.failpoint = address_of_failpoints(FAILPOINTS)

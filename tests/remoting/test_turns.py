@@ -3,6 +3,7 @@
 import os
 import select
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -343,6 +344,32 @@ def test_a_client_that_does_not_read_gets_its_answers_later_and_in_order(port: P
     client.socket.sendall(plain(count + 1))
     port.stay()
     assert len(port.requests()) == 1
+
+
+def test_answers_of_a_client_that_reads_slowly_keep_their_order_among_those_of_others(port: Port) -> None:
+    """Between two tries to send to it, it may have read."""
+    slow, other = port.connect(2)
+    slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    for connection in port.connections:
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    found: dict[Client, list[int]] = {slow: [], other: []}
+    count = 300
+    for number in range(count):
+        for client in (slow, other):
+            client.socket.sendall(plain(number))
+            port.stay()
+    readers = [
+        threading.Thread(target=lambda each=each: found[each].extend(each.read().opaque for _ in range(count)))
+        for each in (slow, other)
+    ]
+    for reader in readers:
+        reader.start()
+    port.answer_all(port.requests())
+    while any(reader.is_alive() for reader in readers):
+        port.once()
+        port.connections.cycle()
+        port.connections.flush()
+    assert found == {slow: list(range(count)), other: list(range(count))}
 
 
 def test_something_else_that_shows_ends_the_stay_and_is_told(port: Port) -> None:

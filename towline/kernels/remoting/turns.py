@@ -126,6 +126,8 @@ EVENTS_SIZE: Final = EVENT * (SHOWN_MAX + CLIENTS_MAX) + 64
 PLAIN_PUT: Final = 0  # a failpoint
 FAILPOINTS: Final = ("remoting.plain_put",)
 SOON_MS: Final = 1
+SPINS_MAX: Final = 3_000  # some 100 us, as put's
+SPINS_MIN: Final = 30
 
 _LENGTH: Final = LENGTH.size
 _CLIENTS_AT: Final = EVENT * SHOWN_MAX
@@ -299,6 +301,17 @@ def _await_put(memory: Bytes, way: Any, turn: Any, events: Bytes) -> None:
         pause()
         if spins & GIVE_WAY_EVERY == 0:
             call_int(turn.give_way, 0, 0, 0, 0)
+    # Where answers come late, as with SYNC_FLUSH, spins are for nothing.
+    turn.spins = min(SPINS_MAX, 2 * turn.spins) if spins > 0 else max(SPINS_MIN, turn.spins >> 1)
+
+
+@helper
+def _is_left(answers: Rows, left: int, connection: int) -> bool:
+    """Whether something of a connection is left already, so that what follows has to wait for it."""
+    number = 0
+    while number < left and answers[number].connection != connection:
+        number += 1
+    return number < left
 
 
 @helper
@@ -310,7 +323,7 @@ def _send_rows(clients: Clients, out: Bytes, answers: Rows, count: int) -> int:
         row = answers[number]
         descriptor = places[row.connection & (PLACES - 1)]
         sent = 0
-        if descriptor > 0 and seats[descriptor].number == row.connection:
+        if seats[descriptor].number == row.connection and not _is_left(answers, left, row.connection):
             address = out.ctypes.data + row.start
             sent = max(0, call_word(turn.send, descriptor, address, row.size, _MSG_DONTWAIT | _MSG_NOSIGNAL))
         if sent < row.size:
