@@ -55,12 +55,13 @@ class NameServerAgent:
     def on_start(self, bell: Doorbell) -> None:
         node, settings = self._node, self._node.settings
         self._bell = bell
+        counts = RemotingCounts(node.positions)
         self._connections = Connections(
             settings.remoting_addresses,
             lambda connection, data: self._requests.take(connection, data),
             lambda: False,
             Security.of(settings),
-            RemotingCounts(node.positions),
+            counts,
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._search = GroupSearch(node)
@@ -69,8 +70,9 @@ class NameServerAgent:
             RequestCode.GET_ROUTEINFO_BY_TOPIC: alone(lambda *asked: self._ask(self._topics.route, *asked)),
             RequestCode.GET_BROKER_CLUSTER_INFO: alone(lambda *asked: self._ask(self._topics.cluster, *asked)),
         }
-        self._replica = Replica(node, self._poller, self._search, self._topics) if settings.slave_read_enable else None
-        if self._replica is not None:
+        self._replica = None
+        if settings.slave_read_enable:
+            self._replica = Replica(node, self._poller, self._search, self._topics, counts)
             handlers |= self._replica.handlers()
         self._tunnels = self._make_tunnels()
         handlers[RequestCode.TOWLINE] = self._tunnels.handle
