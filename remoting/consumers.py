@@ -1,32 +1,45 @@
 """Consumer groups of RocketMQ's clients: each is a member of the group that serve keeps, beside our own consumers.
 
-A heartbeat joins a client to its groups. For each membership one watch is held at serve, so it lives as long as this
-process and the client's connection do; what a watch tells of a change goes to the client as
-NOTIFY_CONSUMER_IDS_CHANGED, and the client divides the queues itself, by the list of members that it asks for. Where a
-group has no offset yet, the client decides where it begins: a join from here sets none.
+A heartbeat joins a client to its groups. For each membership a watch is held at serve, so it lives as long as this
+process and the client's connection do; where that would be too many watches, it is looked for now and then. What is
+told of a change goes to the client as NOTIFY_CONSUMER_IDS_CHANGED, and the client divides the queues itself, by the
+list of members that it asks for. Where a group has no offset yet, the client decides where it begins: a join from here
+sets none. How many members there are is bounded (`check`, `clients`): what serve answers at once must not be too much
+for the link, which is everybody's.
 """
 
 import json
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, Final
 
 from towline.errors import MalformedFrame
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
-from towline.format.remoting.consumers import BROADCASTING, ConsumerData, SubscriptionData
+from towline.format.remoting.consumers import BROADCASTING, ConsumerData, Heartbeat, SubscriptionData
 from towline.format.remoting.headers import ConsumerGroup, read_header
 from towline.format.wire.frames import Buffer
-from towline.limits import RETRY_TOPIC_PREFIX
+from towline.limits import KIB, RETRY_TOPIC_PREFIX
 
 from .connections import Answer, Connection, Connections
 from .questions import Facts, Questions, refusal_in
 from .readers import SERVE_AWAY
 from .topics import TopicDesk
 
-AGAIN_MS: Final = 500  # before a group is joined again after a refusal
+AGAIN_MS: Final = 500  # before a group is joined again after a refusal; twice as long after each further one
+AGAIN_MAX_MS: Final = 16_000
+HEARTBEATS_MAX: Final = 16  # of one client, that wait for a group to be joined
+WATCHES_MAX: Final = 256  # held at once: serve may answer all of them at once, and has room for so many
+LOOK_AGAIN_MS: Final = 15_000  # how often who has no watch looks: Java's clients ask for the members every 20 s anyway
+LISTED_MAX: Final = 32 * KIB  # of the ids of a group's members here, which each of them is told
+RETRY_TOPICS_MAX: Final = 10_000  # that are there, before none is made any more: serve takes as many groups
+MAKE_MAX: Final = 64  # of them that are made at once, where none were for a while
+MAKE_EVERY_MS: Final = 100  # else one after the other: each costs put, and whoever looks at the topics, milliseconds
 _UNKNOWN_MEMBER: Final = "UNKNOWN_MEMBER"
+_STARTING: Final = "STARTING"
 
 Queue = tuple[str, int]
 
@@ -39,18 +52,28 @@ class Membership:
     connection: Connection
     data: ConsumerData
     generation: int = 0
-    members: list[str] = field(default_factory=list)
     joins: bool = False  # a question of that kind is under way
     watches: bool = False
     stale: bool = True  # its subscriptions are not the ones that serve knows
     again_ms: int = 0
+    refusals: int = 0  # one after the other
+    missing: tuple[str, ...] = ()  # topics that it subscribes to, and that are not there
     locked: set[Queue] = field(default_factory=set)
     waiting: list[Callable[[], None]] = field(default_factory=list)  # for the join
+    appointment: "Appointment | None" = None
     left: bool = False
 
     @property
     def instance(self) -> str:
         return f"{self.connection.peer[0]}:{self.connection.peer[1]}"
+
+
+@dataclass(slots=True, order=True)
+class Appointment:
+    """A time at which a member is to join or watch again; none any more where it has left."""
+
+    at_ms: int
+    member: Membership | None = field(compare=False)
 
 
 class Consumers:
@@ -70,7 +93,17 @@ class Consumers:
         self._of_group: dict[str, dict[str, Membership]] = {}
         self._of_client: dict[str, dict[str, Membership]] = {}
         self._of_connection: dict[Connection, set[Membership]] = {}
-        self._due: dict[Membership, None] = {}  # who has to join or to watch, and may wait for `again_ms`
+        self._members: dict[str, list[str]] = {}  # of all groups that have one here, as serve told them last
+        self._due: dict[Membership, None] = {}  # who has to join or to watch
+        self._lacking: set[Membership] = set()  # who misses topics
+        self._known_changes, self._compare_at = topics.changes, 0
+        self._later: list[Appointment] = []  # a heap of those who have to, but not yet
+        self._watching = 0  # watches that are held
+        self._retry_topics = topics.count_of(RETRY_TOPIC_PREFIX)  # that are there at most
+        self._counted_at = topics.changes
+        self._unmade: dict[str, None] = {}  # groups whose retry topic is to be made
+        self._makes_of_ms = 0  # what is made is booked up to then, MAKE_EVERY_MS for each
+        self._makes = 0  # that put has not answered
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """The newest of all members of the group here: each of them may have raised its version."""
@@ -84,16 +117,44 @@ class Consumers:
 
     def known_members(self, group: str) -> list[str]:
         """The ids of all members of a group that has a client here, as serve told them last."""
-        newest = max(self._of_group.get(group, {}).values(), key=lambda each: each.generation, default=None)
-        return [] if newest is None else newest.members
+        return self._members.get(group, [])
 
     # --- heartbeats
+
+    def check(self, said: Heartbeat) -> None:
+        """Raises RequestRefused for a heartbeat that waits beside too many, or makes a group too large, or too many."""
+        waiting = (self._known.get((group, said.client_id)) for group in said.consumers)
+        if any(member is not None and len(member.waiting) >= HEARTBEATS_MAX for member in waiting):
+            why = f"{HEARTBEATS_MAX} heartbeats wait for serve to know of the client; try again"
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, why)
+        for group in said.consumers:
+            others = self._of_group.get(group, {})
+            if said.client_id not in others and sum(map(len, others)) + len(said.client_id) > LISTED_MAX:
+                why = f"{len(others)} members of the group {group!r} are here, whose names take {LISTED_MAX} bytes"
+                raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{why}; no more may: use several groups")
+        groups = [each.group for each in said.consumers.values() if each.model != BROADCASTING]
+        makes = sum(not self._has_retry_topic(group) and group not in self._unmade for group in groups)
+        if makes:
+            self._check_retry_topics(makes)
+            self._retry_topics += makes
+
+    def _check_retry_topics(self, makes: int) -> None:
+        """Raises RequestRefused where so many more would be too many. Counted anew when they seem to be, and the topics
+        have changed."""
+        if self._retry_topics + makes > RETRY_TOPICS_MAX and self._counted_at != self._topics.changes:
+            self._counted_at = self._topics.changes
+            self._retry_topics = self._topics.count_of(RETRY_TOPIC_PREFIX) + len(self._unmade)
+        if self._retry_topics + makes > RETRY_TOPICS_MAX:
+            why = f"{self._retry_topics} groups have a topic {RETRY_TOPIC_PREFIX}... here, and {RETRY_TOPICS_MAX} may"
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{why}: delete groups that nobody uses")
 
     def heard(
         self, client_id: str, connection: Connection, data: Iterable[ConsumerData], then: Callable[[], None]
     ) -> None:
         """Joins a client to the groups of a heartbeat, takes it out of others, and calls `then` when serve knows."""
         wanted = {each.group: each for each in data}
+        if not all(self._topics.has(topic) for each in wanted.values() for topic in each.subscriptions):
+            self._topics.refresh()
         for group, member in list(self._of_client.get(client_id, {}).items()):
             if group not in wanted:
                 self._leave(member)
@@ -124,11 +185,25 @@ class Consumers:
             self._leave(member)
 
     def cycle(self, now_ms: int) -> None:
-        """Joins and watches."""
+        """Makes topics, joins and watches."""
+        self._make_retry_topics(now_ms)
         if self._serve.link is None:
             return
-        for member in [each for each in self._due if now_ms >= each.again_ms]:
-            if member.joins:
+        if self._lacking and self._known_changes != self._topics.changes and now_ms >= self._compare_at:
+            self._known_changes, self._compare_at = self._topics.changes, now_ms + AGAIN_MS
+            for member in self._lacking:
+                if any(map(self._topics.has, member.missing)):
+                    member.stale = True
+                    self._due[member] = None
+        while self._later and self._later[0].at_ms <= now_ms:
+            found = heappop(self._later).member
+            if found is not None:
+                found.appointment = None
+                self._due[found] = None
+        for member in list(self._due):
+            if member.again_ms > now_ms:
+                self._put_off(member)
+            elif member.joins:
                 del self._due[member]  # until that is answered
             elif member.generation == 0 or member.stale:
                 self._join(member, now_ms)
@@ -137,10 +212,16 @@ class Consumers:
             else:
                 del self._due[member]
 
+    def _put_off(self, member: Membership) -> None:
+        del self._due[member]
+        if member.appointment is None:
+            member.appointment = Appointment(member.again_ms, member)
+            heappush(self._later, member.appointment)
+
     @property
     def are_due(self) -> bool:
         """Whether a member has to be joined or watched, now or in a moment."""
-        return bool(self._due)
+        return bool(self._due or self._later or self._unmade)
 
     def lost(self) -> None:
         """Serve has ended, and its members with it."""
@@ -155,8 +236,8 @@ class Consumers:
             self._leave(member)
             member = None
         if member is None:
-            if data.model != BROADCASTING:
-                self._make_retry_topic(data.group)
+            if data.model != BROADCASTING and not self._has_retry_topic(data.group):
+                self._unmade[data.group] = None
             member = self._known[data.group, client_id] = Membership(client_id, connection, data)
             self._of_group.setdefault(data.group, {})[client_id] = member
             self._of_client.setdefault(client_id, {})[data.group] = member
@@ -166,28 +247,51 @@ class Consumers:
             changed = _readable(member.data) != _readable(data)
             member.data, member.stale = data, member.stale or changed
             self._due[member] = None
-        return member if member.generation == 0 else None
+        if member.generation or member.refusals:
+            return None
+        self._due[member] = None
+        return member
 
-    def _make_retry_topic(self, group: str) -> None:
+    def _has_retry_topic(self, group: str) -> bool:
+        """Whether it is there, or will be."""
         name = RETRY_TOPIC_PREFIX + group
+        return self._topics.has(name) or self._topics.is_being_made(name)
 
-        def made(problem: str) -> None:
-            if problem:
-                self._log.warning("%s: %s", name, problem)
+    def _make_retry_topics(self, now_ms: int) -> None:
+        """Makes as many as it is time for: put answers those before first."""
+        if not self._unmade or self._makes:
+            return
+        self._makes_of_ms = max(self._makes_of_ms, now_ms - MAKE_MAX * MAKE_EVERY_MS)
+        for group in list(islice(self._unmade, (now_ms - self._makes_of_ms) // MAKE_EVERY_MS)):
+            name = RETRY_TOPIC_PREFIX + group
 
-        if self._topics.find(name) is None:
-            self._topics.make_for(name, "", 1, made)
+            def made(problem: str, name: str = name) -> None:
+                self._makes -= 1
+                if problem:
+                    self._log.warning("%s: %s", name, problem)
+
+            self._makes_of_ms += MAKE_EVERY_MS
+            if self._topics.find(name) is None:
+                try:
+                    self._topics.make_for(name, "", 1, made)
+                except RequestRefused:  # put is away
+                    return
+                self._makes += 1
+            del self._unmade[group]
 
     def _join(self, member: Membership, now_ms: int) -> None:
-        topics = {
-            topic: {"expression": each.expression, "type": each.kind}
-            for topic, each in member.data.subscriptions.items()
-            if self._topics.find(topic) is not None
-        }
-        if not topics:
-            member.again_ms = now_ms + AGAIN_MS
+        subscriptions = member.data.subscriptions
+        member.missing = tuple(topic for topic in subscriptions if not self._topics.has(topic))
+        (self._lacking.add if member.missing else self._lacking.discard)(member)
+        if len(member.missing) == len(subscriptions):
+            del self._due[member]
             _release(member)
             return
+        topics = {
+            topic: {"expression": each.expression, "type": each.kind}
+            for topic, each in subscriptions.items()
+            if self._topics.has(topic)
+        }
         facts = {
             "group": member.data.group,
             "member": member.client_id,
@@ -202,29 +306,34 @@ class Consumers:
             self._again(member)
             problem = refusal_in(found, "serve")
             if found is None or problem:
-                self._log.warning("%s is not in group %s: %s", member.client_id, member.data.group, problem)
-                member.again_ms = now_ms + AGAIN_MS
+                if not member.refusals:
+                    self._log.warning("%s is not in group %s: %s", member.client_id, member.data.group, problem)
+                member.again_ms = now_ms + min(AGAIN_MAX_MS, AGAIN_MS << min(member.refusals, 8))
+                member.refusals += found is not None and found["error"] != _STARTING
+                member.stale = True
             else:
-                member.stale = len(topics) != len(member.data.subscriptions)
-                if member.stale:
-                    member.again_ms = now_ms + AGAIN_MS
+                member.refusals = 0
                 self._changed(member, found)
             _release(member)
 
-        member.joins = True
+        member.joins, member.stale = True, False
         if not self._serve.ask("group_join", facts, told):
-            member.joins = False
+            member.joins, member.stale = False, True
 
     def _watch(self, member: Membership, now_ms: int) -> None:
+        holds = self._watching < WATCHES_MAX
         facts = {
             "group": member.data.group,
             "member": member.client_id,
             "instance": member.instance,
-            "generation": member.generation,
+            "generation": member.generation if holds else 0,  # of another one serve tells at once
         }
 
         def told(found: Facts | None, _: list[Buffer]) -> None:
+            self._watching -= holds
             member.watches = False
+            pause_ms = LOOK_AGAIN_MS if found is None else int(found.get("heartbeat_ms", LOOK_AGAIN_MS))
+            member.again_ms = 0 if holds else now_ms + min(LOOK_AGAIN_MS, pause_ms)
             self._again(member)
             if found is None or "error" in found:
                 member.generation = 0
@@ -233,7 +342,9 @@ class Consumers:
                 self._changed(member, found)
 
         member.watches = True
-        if not self._serve.ask("group_watch", facts, told):
+        self._watching += holds
+        if not self._serve.ask("group_watch", facts, told, held=holds):
+            self._watching -= holds
             member.watches = False
 
     def _again(self, member: Membership) -> None:
@@ -243,9 +354,9 @@ class Consumers:
     def _changed(self, member: Membership, found: Facts) -> None:
         if member.left:
             return
-        members = [str(each) for each in found["members"]]
         moved = member.generation != found["generation"]
-        member.generation, member.members = int(found["generation"]), members
+        member.generation = int(found["generation"])
+        self._members[member.data.group] = [str(each) for each in found["members"]]
         if moved:
             fields = {"consumerGroup": member.data.group}
             code = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
@@ -254,8 +365,14 @@ class Consumers:
     def _leave(self, member: Membership) -> None:
         member.left, group = True, member.data.group
         self._due.pop(member, None)
+        self._lacking.discard(member)
+        if member.appointment is not None:
+            member.appointment.member = None  # nothing is kept of it until then
         del self._known[group, member.client_id]
         _discard(self._of_group, group, member.client_id)
+        if group not in self._of_group:
+            self._members.pop(group, None)
+            self._unmade.pop(group, None)
         _discard(self._of_client, member.client_id, group)
         of_connection = self._of_connection[member.connection]
         of_connection.discard(member)

@@ -57,12 +57,13 @@ class NameServerAgent:
     def on_start(self, bell: Doorbell) -> None:
         node, settings = self._node, self._node.settings
         self._bell = bell
+        counts = RemotingCounts(node.positions)
         self._connections = Connections(
             settings.remoting_addresses,
             lambda connection, data: self._requests.take(connection, data),
             lambda: False,
             Security.of(settings),
-            RemotingCounts(node.positions),
+            counts,
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._search = GroupSearch(node)
@@ -70,8 +71,9 @@ class NameServerAgent:
         names = Names(self._topics, settings)
         handlers: dict[int, Handler] = {code: alone(handle) for code, handle in names.handlers().items()}
         handlers |= {code: alone(partial(self._ask, tell)) for code, tell in names.placed().items()}
-        self._replica = Replica(node, self._poller, self._search, self._topics) if settings.slave_read_enable else None
-        if self._replica is not None:
+        self._replica = None
+        if settings.slave_read_enable:
+            self._replica = Replica(node, self._poller, self._search, self._topics, counts)
             handlers |= self._replica.handlers()
         self._tunnels = self._make_tunnels()
         handlers[RequestCode.TOWLINE] = self._tunnels.handle

@@ -1,5 +1,6 @@
 """Questions and pulls to another process of this node, over its local socket, and their answers."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -19,10 +20,14 @@ from towline.format.wire.frames import (
     kind_of,
     read_json,
 )
+from towline.limits import MIB
 from towline.link.dealer import Link
 from towline.node.peers.local_links import LocalLink
 
 ASKED_MAX: Final = 65_536  # without an answer
+FLIGHT_MAX: Final = 256  # of them on their way, further ones wait here: who asks for more at once is cut off for all
+FLIGHT_BYTES: Final = 2 * MIB  # the same in bytes, beside one question
+WAITING_BYTES: Final = 16 * MIB  # of those that wait here
 TOO_LONG: Final = "TOO_LONG"
 Facts: TypeAlias = Mapping[str, Any]
 # Gets the facts of an answer, or of a refusal, and what follows them; None where the answer was lost.
@@ -41,6 +46,9 @@ class Questions:
         self._local, self._size_max, self._lost = local, size_max, lost
         self._link: Link | None = None
         self._asked: dict[int, Received] = {}
+        self._on_the_way = self._on_the_way_bytes = 0  # of questions that are answered at once
+        self._waiting: deque[tuple[bytes, Received]] = deque()
+        self._waiting_bytes = 0
         self._next_id = 0
         self._before: Callable[[], None] | None = None
 
@@ -58,7 +66,7 @@ class Questions:
         self._before = told
 
     def cycle(self, now_ms: int) -> int:
-        """Connects, takes answers; returns how many."""
+        """Connects, takes answers, sends questions that wait; returns how many answers."""
         link = self._local.open(now_ms)
         if link is not self._link:
             self._give_up()
@@ -72,12 +80,14 @@ class Questions:
                 done += 1
         except (LinkRefused, MalformedFrame) as error:
             self.lose(now_ms, error)
+        self._send_waiting()
         return done
 
-    def ask(self, op: str, facts: Facts, told: Told) -> bool:
+    def ask(self, op: str, facts: Facts, told: Told, *, held: bool = False) -> bool:
         """Asks. False, and `told` is never called, where the other process is away or does not answer.
 
-        A question that is too long is refused before this returns.
+        A question that is too long is refused before this returns. One that is `held` is answered when something
+        happens; of all others so many are on their way at once as do not make the other process's answers too many.
         """
         question = json_part({"op": op, **facts})
         if len(question) > self._size_max:
@@ -92,7 +102,40 @@ class Questions:
             found = read_json(parts[1])
             told({"error": "", **found} if expect(ANSWER, parts[0])[1] else found, parts[2:])
 
-        return self.request(lambda number: [ASK.pack(Kind.ASK, number), question], received)
+        if held:
+            return self.request(lambda number: [ASK.pack(Kind.ASK, number), question], received)
+        if self._link is None or len(self._asked) + len(self._waiting) >= ASKED_MAX:
+            return False
+        if self._waiting_bytes + len(question) > WAITING_BYTES:
+            return False
+        if self._before is not None:
+            self._before()
+        self._waiting.append((question, received))
+        self._waiting_bytes += len(question)
+        self._send_waiting()
+        return True
+
+    def _send_waiting(self) -> None:
+        """Sends questions in their order, while few enough are on their way."""
+        while self._waiting and self._link is not None:
+            question, received = self._waiting[0]
+            size = len(question)
+            if self._on_the_way >= FLIGHT_MAX or self._on_the_way_bytes > FLIGHT_BYTES:
+                return
+
+            def answered(parts: list[Buffer], size: int = size, received: Received = received) -> None:
+                self._on_the_way -= 1
+                self._on_the_way_bytes -= size
+                received(parts)
+
+            self._next_id += 1
+            if not self._link.send([ASK.pack(Kind.ASK, self._next_id), question]):
+                return
+            self._asked[self._next_id] = answered
+            self._on_the_way += 1
+            self._on_the_way_bytes += size
+            self._waiting.popleft()
+            self._waiting_bytes -= size
 
     def request(self, parts_of: Callable[[int], list[Buffer]], received: Received) -> bool:
         """Sends the parts of a request with the number that they are made for. `received` gets those of its answer."""
@@ -117,6 +160,7 @@ class Questions:
 
     def close(self) -> None:
         self._asked.clear()
+        self._waiting.clear()
         self._link = None
         self._lost()
         self._local.close()
@@ -138,6 +182,9 @@ class Questions:
     def _give_up(self) -> None:
         self._lost()
         asked, self._asked = list(self._asked.values()), {}
+        asked += [received for _, received in self._waiting]
+        self._waiting.clear()
+        self._waiting_bytes = 0
         for received in asked:
             received([])
 

@@ -11,6 +11,7 @@ from towline.node.peers.handshake import own_facts
 from towline.node.peers.local_links import LocalLink
 from towline.node.process.context import Node
 from towline.node.process.endpoints import endpoints_of
+from towline.runtime.remoting_counts import RemotingCounts
 
 from .connections import Connection
 from .group_offsets import GroupOffsets
@@ -26,7 +27,9 @@ from .topics import TopicRoutes
 class Replica:
     """The way to this node's serve."""
 
-    def __init__(self, node: Node, poller: Poller, search: GroupSearch, topics: TopicRoutes) -> None:
+    def __init__(
+        self, node: Node, poller: Poller, search: GroupSearch, topics: TopicRoutes, counts: RemotingCounts
+    ) -> None:
         settings = node.settings
         self._context = new_context()
         endpoint = endpoints_of(settings, node.runtime, "slave")["serve"][0]
@@ -35,7 +38,7 @@ class Replica:
             return own_facts(node, "consumer")
 
         self._serve = Questions(LocalLink(self._context, endpoint, facts, poller, node.log), MIB)
-        self._consumers = ReplicaConsumers()
+        self._consumers = ReplicaConsumers(counts)
         self._readers = Readers(
             self._serve,
             topics,

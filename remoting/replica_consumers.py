@@ -6,6 +6,7 @@ from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.consumers import ConsumerData, SubscriptionData, read_heartbeat
 from towline.format.remoting.headers import ConsumerGroup, UnregisterClient, read_header
+from towline.runtime.remoting_counts import RemotingCounts
 
 from .clients import Clients
 from .connections import Answer, Connection
@@ -14,9 +15,10 @@ from .connections import Answer, Connection
 class ReplicaConsumers:
     """Known from a client's heartbeat on until its connection ends or it unregisters."""
 
-    def __init__(self) -> None:
-        self._clients = Clients()
+    def __init__(self, counts: RemotingCounts) -> None:
+        self._clients = Clients(counts)
         self._of_group: dict[str, dict[str, ConsumerData]] = {}  # by group and client
+        self._of_client: dict[str, set[str]] = {}  # groups
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """The newest that a member of the group told."""
@@ -28,10 +30,11 @@ class ReplicaConsumers:
         """HEART_BEAT. Raises MalformedFrame, RequestRefused."""
         said = read_heartbeat(request.json())
         self._clients.heartbeat(connection, request, said)
-        for group in self._groups_of(said.client_id) - said.consumers.keys():
+        for group in self._of_client.get(said.client_id, set()) - said.consumers.keys():
             self._leave(group, said.client_id)
         for group, data in said.consumers.items():
             self._of_group.setdefault(group, {})[said.client_id] = data
+            self._of_client.setdefault(said.client_id, set()).add(group)
         answer(ResponseCode.SUCCESS)
 
     def unregister(self, request: Command, answer: Answer) -> None:
@@ -53,15 +56,15 @@ class ReplicaConsumers:
         """Forgets whoever was on a connection."""
         for client_id in list(connection.client_ids):
             if self._clients.connection_of(client_id) is connection:
-                for group in self._groups_of(client_id):
+                for group in list(self._of_client.get(client_id, ())):
                     self._leave(group, client_id)
         self._clients.ended(connection)
 
-    def _groups_of(self, client_id: str) -> set[str]:
-        return {group for group, members in self._of_group.items() if client_id in members}
-
     def _leave(self, group: str, client_id: str) -> None:
-        members = self._of_group.get(group, {})
+        members, groups = self._of_group.get(group, {}), self._of_client.get(client_id, set())
         members.pop(client_id, None)
+        groups.discard(group)
         if not members:
             self._of_group.pop(group, None)
+        if not groups:
+            self._of_client.pop(client_id, None)

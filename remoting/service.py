@@ -85,14 +85,15 @@ class RemotingAgent:
         node, settings = self._node, self._node.settings
         self._bell = bell
         self._context = new_context(SOCKETS_MAX)
-        self._clients = Clients()
+        counts = RemotingCounts(node.positions)
+        self._clients = Clients(counts)
         self._access = Access(key_ring_of(node))
         self._connections = Connections(
             settings.remoting_addresses,
             lambda connection, data: self._inbox.take(connection, data),
             lambda: self._put.is_full,
             Security.of(settings),
-            RemotingCounts(node.positions),
+            counts,
         )
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._put = PutClient(
@@ -389,6 +390,7 @@ class RemotingAgent:
 
     def _heartbeat(self, connection: Connection, request: Command, answer: Answer) -> None:
         said = read_heartbeat(request.json())
+        self._consumers.check(said)
         self._clients.heartbeat(connection, request, said)
         joined = partial(answer, ResponseCode.SUCCESS)
         self._consumers.heard(said.client_id, connection, said.consumers.values(), joined)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import methodcaller
 from typing import Final
 
 from towline.errors import IllegalTopic
@@ -66,6 +67,14 @@ class TopicRoutes:
             queues, perm = self._template_queues, PERM_READ_WRITE | PERM_INHERIT
             return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
         return found
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a topic, as was read last: `find` looks whether it has come meanwhile."""
+        return name in self._file.table.topics
+
+    def count_of(self, prefix: str) -> int:
+        """Topics whose names begin so."""
+        return sum(map(methodcaller("startswith", prefix), self._file.table.topics))
 
     def route(self, request: Command, answer: Answer) -> None:
         """GET_ROUTEINFO_BY_TOPIC. Raises MalformedFrame, RequestRefused."""
@@ -147,6 +156,11 @@ class TopicDesk(TopicRoutes):
         except IllegalTopic as error:
             code = ResponseCode.NO_PERMISSION if is_system_topic(name) else ResponseCode.INVALID_PARAMETER
             raise RequestRefused(code, error.describe()) from None
+
+    def count_of(self, prefix: str) -> int:
+        """Topics whose names begin so, with those that are being made."""
+        making = sum(name.startswith(prefix) and not self.has(name) for name in self._making)
+        return super().count_of(prefix) + making
 
     def is_being_made(self, name: str) -> bool:
         """Whether somebody waits for the topic: who sends to it now comes after them."""

@@ -119,7 +119,7 @@ class Transactions:
                 self._log.error("a check of %s was not understood: %r", group, error)
 
         self._watched.add(group)
-        if not self._schedule.ask("transaction_watch", {"group": group, "wait_ms": WATCH_MS}, told):
+        if not self._schedule.ask("transaction_watch", {"group": group, "wait_ms": WATCH_MS}, told, held=True):
             self._watched.discard(group)
 
     def _check(self, group: str, checks: list[dict[str, Any]], rest: list[Buffer]) -> None:

@@ -52,6 +52,7 @@ from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 from towline.runtime.store_stats import StoreStats, Total
 
+from .backlog import Backlog
 from .catch_up import CatchUp
 from .filtering import ExtensionUnits, Filters, facts_of
 from .long_poll import HeldPull, HeldPulls
@@ -131,6 +132,7 @@ class ServeAgent:
         self._slave_read = settings.slave_read_enable and settings.broker_role is not BrokerRole.SLAVE
         self._held_pulls = HeldPulls(ends)
         self._outbound = OutboundBuffer(self._now)
+        self._backlog = Backlog(lambda peer, parts: self._server.send(peer, parts, copy=False), self._now)
         self._stats = StoreStats.own(node.runtime.get_stats, node.generation, node.clock.now_ms())
         self._context = new_context()
         self._server = self._bind()
@@ -185,7 +187,7 @@ class ServeAgent:
             self._resume(held, over=False)
         for held in overdue:
             self._resume(held, over=True)
-        done = len(woken) + len(overdue) + self._try_paused()
+        done = len(woken) + len(overdue) + self._try_paused() + self._send_kept()
         if not self._poller.was_silent():
             done += self._take_requests()
         if self._now() >= self._groups.due_ms:
@@ -209,7 +211,7 @@ class ServeAgent:
 
     def sleep_ms(self) -> int:
         now = self._now()
-        longest = PAUSE_MS if self._paused else REST_MAX_MS
+        longest = PAUSE_MS if self._paused or len(self._backlog) else REST_MAX_MS
         return min(longest, self._held_pulls.due_ms(now), max(0, self._groups.due_ms - now))
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
@@ -223,6 +225,7 @@ class ServeAgent:
         for held in self._held_pulls.take_all():
             self._resume(held, over=True)
         self._groups.close()
+        self._send_kept()
         return True
 
     def on_close(self) -> None:
@@ -416,6 +419,7 @@ class ServeAgent:
     def _drop_peer(self, peer: bytes) -> None:
         """Drops a peer, which has to greet again."""
         self._held_pulls.drop(peer)
+        self._backlog.drop(peer)
         self._server.evict(peer)
 
     def _disconnect(self, peer: bytes) -> None:
@@ -423,6 +427,7 @@ class ServeAgent:
         self._held_pulls.drop(peer)
         self._server.cut_unread(peer)
         self._outbound.drop(peer)
+        self._backlog.drop(peer)
 
     # --- questions
 
@@ -451,11 +456,20 @@ class ServeAgent:
         self._send(peer, parts)
 
     def _send(self, peer: bytes, parts: list[Any]) -> Sent:
-        """Sends an answer, or ends the link: the peer asks again on a new one."""
-        sent = Sent.PAUSED if self._outbound.of(peer) > PEER_MAX else self._server.send(peer, parts, copy=False)
+        """Sends an answer now or soon, or ends the link: the peer asks again on a new one."""
+        sent = Sent.PAUSED if self._outbound.of(peer) > PEER_MAX else self._backlog.send(peer, parts)
         if sent is not Sent.SENT:
             self._disconnect(peer)
         return sent
+
+    def _send_kept(self) -> int:
+        if not len(self._backlog):
+            return 0
+        done, lost = self._backlog.cycle()
+        for peer in lost:
+            self._disconnect(peer)
+            self._groups.gone(peer)
+        return done
 
 
 def _extension(node: Node) -> ExtensionUnits | None:

@@ -32,7 +32,7 @@ CONNECTIONS: Final = 3_000
 SENDS_EACH: Final = 20
 NEVER_READING: Final = 8
 GROWTH_MAX: Final = 160 * MIB  # HELD_MAX, and what is on its way
-P99_MAX_S: Final = 0.25
+P99_MAX_S: Final = 0.5  # on a machine with more to do than cores
 P99_RATIO_MAX: Final = 10.0
 
 

@@ -19,7 +19,7 @@ from towline.kernels.jit import rows
 from towline.kernels.jit.rows import RequestStatus
 from towline.kernels.put import put_ring as kernel
 from towline.kernels.put.append import ANSWER_MAX
-from towline.link.native import address_of_write
+from towline.link.native import address_of_call
 from towline.link.put_ring import RingBroken, answers_reader, requests_reader, requests_writer
 
 AREA = 64 * 1024
@@ -74,7 +74,11 @@ class Desk(Log):
     def ring_bell(self, bell: int) -> None:
         """Lets the kernel wake the client by itself."""
         self.ring.spins = self.ring.spins_max = 100
-        self.ring.write, self.ring.bell, self.ring.bell_byte = address_of_write(), bell, self.bell_byte.ctypes.data
+        self.ring.write, self.ring.bell, self.ring.bell_byte = (
+            address_of_call("write"),
+            bell,
+            self.bell_byte.ctypes.data,
+        )
 
     def serve(self, requests: int = 100, *, keeps: bool = False) -> int:
         self.begin()
