@@ -475,7 +475,7 @@ def _find_key(row: Any, text: Bytes, at: int, end: int) -> bool:
     item = at
     while item < end:
         name_end = item
-        while load_u8(text, name_end) != NAME_END:
+        while name_end < end and load_u8(text, name_end) != NAME_END:
             name_end += 1
         value_end = name_end
         while value_end < end and load_u8(text, value_end) != PAIR_END:
