@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 import zmq
 
 from towline.client.link.wires import ZEROMQ, link_to
-from towline.errors import BenchFailed, NoAnswer, TopicExists
+from towline.errors import BenchFailed, LinkRefused, NoAnswer, TopicExists
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, decode_put_answer, expect, json_part, read_json
 from towline.format.wire.status import PutStatus
 from towline.link.context import Context
@@ -79,13 +79,20 @@ def greeted(context: Context, endpoint: str) -> tuple[Link, dict[str, Any]]:
     while True:
         try:
             welcome = link.try_greet()
-        except SpeaksZeroMQ:
-            ZEROMQ.add(endpoint)
+        except (SpeaksZeroMQ, NoAnswer) as error:
             link.close()
+            if isinstance(error, SpeaksZeroMQ):
+                ZEROMQ.add(endpoint)
+            elif time.monotonic() > deadline:
+                raise
             link, welcome = link_to(context, endpoint, FACTS, None), None
+        except LinkRefused:
+            link.close()
+            raise
         if welcome is not None:
             return link, welcome
         remaining_ms = int((deadline - time.monotonic()) * 1000) + 1
         if remaining_ms <= 0:
+            link.close()
             raise NoAnswer(endpoint, ANSWER_MAX_MS, link.trouble)
         await_any((link,), remaining_ms)

@@ -113,7 +113,10 @@ class Spread:
         return self._pass_over and len(self.sessions) > 1
 
     def _may_come(self, topic: str, began: float) -> bool:
-        """Whether a group that was never asked may have the topic: one that is linked by now, or may be in a moment."""
+        """Whether a group has the topic that is not linked now, or one may have it that was never asked: one that is
+        linked by now, or may be in a moment."""
+        if any(topic in session.routes for session in self.sessions):
+            return True
         starting = time.monotonic() - began < STARTING_S
         unasked = [session for session in self.sessions if (topic, session.name) not in self._missing]
         return any(session.io_thread.is_linked or (starting and not session.welcome) for session in unasked)
