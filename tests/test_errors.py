@@ -16,7 +16,7 @@ from towline.link.put_ring import Cut
 from .repo.trees import Source, sources
 
 _FACTS = {int: 7, float: 7.5, str: "a fact", bytes: b"fact", bool: True, tuple[str, ...]: ("a", "fact")}
-_FACTS |= {Refusal: Refusal.STARTING, Cut: Cut.LENGTH}
+_FACTS |= {Refusal: Refusal.STARTING, Cut: Cut.LENGTH, dict[str, Any]: {"put": "tcp://b:1"}}
 
 
 class _Torn(TowlineError, remedy=Remedy.FIX_DISK):
