@@ -27,6 +27,7 @@ from towline.format.wire.put_ring import (
 )
 from towline.kernels.base.words import (
     copy_bytes,
+    cycles,
     full_fence,
     load_shared,
     load_u16,
@@ -62,6 +63,7 @@ BROKEN: Final = 5  # what comes next is no entry
 # A spinner is at work for the scheduler, which leaves who is to answer it waiting behind it for up to a millisecond, on
 # the same processor, with another one idle. So after so many spins (a mask: 8 us) it lets others go first.
 GIVE_WAY_EVERY: Final = 255
+_LONG: Final = 2_000_000  # cycles, a millisecond at most: who comes back so late has no core to spin on
 
 # A ring as kernels see it. Positions are of `towline.format.wire.put_ring`.
 RING: Final = np.dtype(
@@ -106,6 +108,14 @@ _BEFORE_TAKE: Final = FAILPOINTS.index("put.ring_before_take")
 _TAKEN: Final = FAILPOINTS.index("put.ring_taken")
 _BEFORE_ANSWER: Final = FAILPOINTS.index("put.ring_before_answer")
 _ANSWERED: Final = FAILPOINTS.index("put.ring_answered")
+
+
+@helper
+def gives_way(address: int) -> bool:
+    """Lets others go first, by `sched_yield`; whether it is worth while to spin on."""
+    began = cycles()
+    call_int(address, 0, 0, 0, 0)
+    return bool(cycles() - began < _LONG)
 
 
 @helper
@@ -266,8 +276,8 @@ def serve_ring(memory: Bytes, rings: Rows, requests: Rows, answers: Bytes, appen
                     return ASLEEP
             spins -= 1
             pause()
-            if spins & GIVE_WAY_EVERY == 0 and ring.give_way != 0:
-                call_int(ring.give_way, 0, 0, 0, 0)
+            if spins & GIVE_WAY_EVERY == 0 and ring.give_way != 0 and not gives_way(ring.give_way):
+                spins = 0
             ring.tail = load_shared(memory, _REQUESTS_TAIL)
         spins_left += spins
         if not _is_sound(ring, seen):

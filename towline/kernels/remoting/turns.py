@@ -39,7 +39,7 @@ from towline.kernels.jit.compiled import (
     rows_of,
     types,
 )
-from towline.kernels.put.put_ring import GIVE_WAY_EVERY
+from towline.kernels.put.put_ring import GIVE_WAY_EVERY, gives_way
 from towline.limits import MIB
 
 from .puts import ANSWERS, BROKEN, DONE, FULL, OTHER, PENDINGS, TOPICS, WAYS, Topics, put_sends, take_answers
@@ -299,8 +299,8 @@ def _await_put(memory: Bytes, way: Any, turn: Any, events: Bytes) -> None:
     while spins > 0 and load_shared(memory, _ANSWERS_TAIL) == way.answers_head:
         spins -= 1
         pause()
-        if spins & GIVE_WAY_EVERY == 0:
-            call_int(turn.give_way, 0, 0, 0, 0)
+        if spins & GIVE_WAY_EVERY == 0 and not gives_way(turn.give_way):
+            spins = 0
     # Where answers come late, as with SYNC_FLUSH, spins are for nothing.
     turn.spins = min(SPINS_MAX, 2 * turn.spins) if spins > 0 else max(SPINS_MIN, turn.spins >> 1)
 
