@@ -156,10 +156,12 @@ class _Client(PutClient):
         begun: deque[float] = deque()
         us: list[float] = []
         done: list[int] = []
-        sent, over = 0, False
-        while not over or begun:
+        sent = 0
+        while True:
             now = clock()
             over = sent >= total if total else now >= until
+            if over and not begun:
+                break
             due = began + sent * step if step else now
             open_ = not over and len(begun) < window
             if open_ and now >= due and link.send(requests[sent % len(requests)]):
