@@ -3,9 +3,8 @@
 No connection is waited for. Nothing more is taken from one for which more than PAUSE_AT bytes of answers wait, so a
 client that does not read cannot ask for more; it is closed when it takes none of them for UNREAD_S, or when more than
 OUT_MAX wait for it all the same. One that sends what is no frame is closed; one that says nothing for SILENT_S is too,
-as RocketMQ does. Where CONNECTIONS_MAX are open, or as many
-as the process may have descriptors for, the next one is closed at once; where all together hold more than HELD_MAX, the
-one that holds most.
+as RocketMQ does. Where CONNECTIONS_MAX are open, or as many as the process may have descriptors for, the next one is
+closed at once; where all together hold more than HELD_MAX, the one that holds most.
 """
 
 import ipaddress
