@@ -9,8 +9,8 @@ import numpy as np
 
 from loadtest.bench.consume import objects
 from loadtest.bench.shapes import TOPIC
-from towline.client.body_crcs import load_crc_kernel
 from towline.client.consumer import Consumer
+from towline.client.kernels import load_kernels
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import BenchFailed
@@ -81,7 +81,7 @@ def _bodies(producer: Producer, work: Work, go: Callable[[], None]) -> Answer:
 
 
 def _objects(serve: str, work: Work, go: Callable[[], None]) -> Answer:
-    load_crc_kernel()
+    load_kernels()
     with Consumer(serve, TOPIC, suspend_ms=0, max_bytes=MIB) as consumer:
         go()
         began, done = time.perf_counter(), 0

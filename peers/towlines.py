@@ -18,8 +18,8 @@ import zmq
 from loadtest.bench.client import PutClient
 from loadtest.bench.fill import loads_of, records_of
 from loadtest.bench.shapes import NEVER, TOPIC, Shape
-from towline.client.body_crcs import load_crc_kernel
 from towline.client.consumer import Consumer
+from towline.client.kernels import load_kernels
 from towline.errors import BenchFailed, TowlineError
 from towline.format.wire.frames import Buffer, Group, decode_put_answer, encode_put
 from towline.format.wire.status import PutStatus
@@ -219,7 +219,7 @@ def _listens(path: str) -> None:
 
 def replay(serve: str, work: Work, go: Callable[[], None]) -> Answer:
     """Reads by a Consumer at an address of the node's."""
-    load_crc_kernel()
+    load_kernels()
     with Consumer(serve, TOPIC, suspend_ms=0) as consumer:
         consumer.position()  # linked, as the others' clients are
         go()

@@ -45,6 +45,37 @@ class FoundRecords:
     records: Buffer
 
 
+@dataclass(frozen=True, slots=True)
+class FoundPlace:
+    """Where such records stand: `entries` name them, all in [start, stop) of the segment that begins at `base`, and
+    they are `total` bytes."""
+
+    topic: str
+    queue_id: int
+    following: int
+    low: int
+    end: int
+    entries: Any
+    base: int
+    start: int
+    stop: int
+    total: int
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def sizes(self) -> bytes:
+        """Bytes of each record, as big-endian u4."""
+        sizes: bytes = self.entries["record_size"].tobytes()
+        return sizes
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether they stand back to back."""
+        return self.total == self.stop - self.start
+
+
 class LogReads:
     """Reads for clients, by one thread. Serve counts what is read of each queue: `tell` says it, some time later."""
 
@@ -72,27 +103,55 @@ class LogReads:
 
     def find(self, topic: str, queue_id: int, offset: int, count: int, size: int) -> FoundRecords | None:
         """At most so many records, and bytes, from an offset on; None where that is serve's to answer."""
+        place = self.place(topic, queue_id, offset, count, size)
+        records = None if place is None else self.records(place)
+        if place is None or records is None:
+            return None
+        return FoundRecords(len(place), place.following, place.low, place.end, records)
+
+    def place(self, topic: str, queue_id: int, offset: int, count: int, size: int) -> FoundPlace | None:
+        """The place of such records, which nobody has read yet."""
         if is_system_topic(topic):
             return None
-        place = self._ends.find(topic.encode(), queue_id)
-        if place < 0:
+        queue = self._ends.find(topic.encode(), queue_id)
+        if queue < 0:
             return None
-        low, end = self._ends.bounds(place)
+        low, end = self._ends.bounds(queue)
         if not low <= offset < end:
             return None
         limits, written, floor = self._rules.memory, self._get(self._rules.written), self._get(Position.LOG_MIN)
-        entries = self._queues.read(topic, queue_id, offset, min(count, limits.count, end - offset))
-        cached = max(floor, written - self._rules.in_memory_bytes)
         most = min(size, limits.size)
-        data = np.frombuffer(entries, dtype=np.uint8)
+        count = min(count, limits.count, end - offset, max(1, most // SIZE_MIN))
+        data = np.frombuffer(self._queues.read(topic, queue_id, offset, count), dtype=np.uint8)
+        cached = max(floor, written - self._rules.in_memory_bytes)
         taken = leading_records(data, SIZE_MIN, cached, written, self._segment_size, most, self._found)
         if not taken:
             return None
-        records = self._records(data[: taken * SIZE], taken)
-        if records is None:
+        start, stop, total = int(self._found[START]), int(self._found[END]), int(self._found[TOTAL])
+        base = start - start % self._segment_size
+        entries = data[: taken * SIZE].view(ENTRY)
+        return FoundPlace(topic, queue_id, offset + int(taken), low, end, entries, base, start, stop, total)
+
+    def stretch(self, place: FoundPlace) -> bytes:
+        """The STRETCH of dense records, for a client that reads the files by itself; empty where the file has gone."""
+        identity = self._identity(place.base)
+        if identity is None:
+            return b""
+        self._count(place)
+        return STRETCH.pack(*identity, place.base, place.start, place.total)
+
+    def records(self, place: FoundPlace) -> Buffer | None:
+        """The records, back to back; None where they cannot be read without waiting."""
+        identity = self._identity(place.base)
+        if identity is None:
             return None
-        self._count(topic, queue_id, taken, len(records))
-        return FoundRecords(int(taken), offset + int(taken), low, end, records)
+        asked = STRETCH.pack(*identity, place.base, place.start, place.stop - place.start)
+        stretch = self._files.read(asked, waits=False)
+        if stretch is not None and not place.is_dense:
+            stretch = self._gathered(place, stretch)
+        if stretch is not None:
+            self._count(place)
+        return stretch
 
     def cycle(self, now_ms: int) -> None:
         """Lets deleted files go; tells of what was read."""
@@ -112,20 +171,12 @@ class LogReads:
         self._files.close()
         self._queues.close()
 
-    def _records(self, entries: Any, count: int) -> Buffer | None:
-        start, end, total = int(self._found[START]), int(self._found[END]), int(self._found[TOTAL])
-        base = start - start % self._segment_size
-        identity = self._identity(base)
-        if identity is None:
-            return None
-        stretch = self._files.read(STRETCH.pack(*identity, base, start, end - start), waits=False)
-        if stretch is None or total == end - start:
-            return stretch
-        rows = entries.view(ENTRY)
-        target = np.empty(total, dtype=np.uint8)
-        starts, sizes = rows["physical_offset"].astype(np.int64) - start, rows["record_size"].astype(np.int32)
-        copied = gather(np.frombuffer(stretch, dtype=np.uint8), starts, sizes, count, target)
-        return target.data if copied == total else None
+    def _gathered(self, place: FoundPlace, stretch: Buffer) -> Buffer | None:
+        target = np.empty(place.total, dtype=np.uint8)
+        starts = place.entries["physical_offset"].astype(np.int64) - place.start
+        sizes = place.entries["record_size"].astype(np.int32)
+        copied = gather(np.frombuffer(stretch, dtype=np.uint8), starts, sizes, len(place), target)
+        return target.data if copied == place.total else None
 
     def _identity(self, base: int) -> tuple[int, int] | None:
         found = self._identities.get(base)
@@ -137,10 +188,10 @@ class LogReads:
             found = self._identities[base] = state.st_dev, state.st_ino
         return found
 
-    def _count(self, topic: str, queue_id: int, messages: int, size: int) -> None:
-        sums = self._read.setdefault((topic, queue_id), [0, 0])
-        sums[0] += messages
-        sums[1] += size
+    def _count(self, place: FoundPlace) -> None:
+        sums = self._read.setdefault((place.topic, place.queue_id), [0, 0])
+        sums[0] += len(place)
+        sums[1] += place.total
 
     def _tell_all(self) -> None:
         by_topic: dict[str, list[list[int]]] = defaultdict(list)

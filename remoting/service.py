@@ -45,6 +45,7 @@ from .inbox import Inbox
 from .log_reads import LogReads
 from .name_server import NameServerAgent
 from .names import Names
+from .own_pulls import OwnPulls
 from .plain_sends import PlainSends
 from .pop_acks import PopAcks
 from .pop_subjects import Subjects
@@ -176,6 +177,7 @@ class RemotingAgent:
             node.settings.remoting_port,
             node.clock.now_ms,
             node.log,
+            OwnPulls(self._topics, self._log_reads),
         )
 
     def _for_all(self) -> dict[int, Handler]:

@@ -25,6 +25,7 @@ from towline.format.wire.frames import (
     Buffer,
     Kind,
     PutAnswer,
+    decode_pull,
     decode_put,
     expect,
     json_part,
@@ -45,6 +46,7 @@ from towline.node.peers.peer_server import NOT_MASTER
 from towline.runtime.remoting_counts import Ending, Total
 
 from .connections import Answer, Connection, Connections
+from .own_pulls import OwnPulls
 from .put_client import PutClient
 
 SOCKETS_MAX: Final = 4_096  # of ZeroMQ, which takes three for a link
@@ -113,10 +115,12 @@ class Tunnels:
         port: int,
         now_ms: Callable[[], int],
         log: logging.Logger,
+        pulls: OwnPulls | None = None,
     ) -> None:
         """`endpoints` are the local sockets, by process. A slave has no schedule, no way for records (`put`), and at
         put's socket somebody who says where the master is. `port` is where the node's other processes are found too;
-        `now_ms` of the wall clock."""
+        `now_ms` of the wall clock. Without `pulls` all are asked of serve."""
+        self._pulls = pulls
         self._context, self._poller, self._endpoints, self._put = context, poller, endpoints, put
         self._connections, self._keys, self._port, self._now_ms, self._log = connections, keys, port, now_ms, log
         self._services = tuple(endpoints) if put is not None else (SERVE,)  # that clients find at the port
@@ -211,7 +215,7 @@ class Tunnels:
             case Kind.ASK if len(parts) == 2:
                 self._take_question(tunnel, parts)
             case Kind.PULL:
-                self._send(tunnel, SERVE, self._noted(tunnel, parts))
+                self._take_pull(tunnel, parts)
             case kind:
                 raise MalformedFrame(f"a message of kind {kind} in {len(parts)} parts is no request")
 
@@ -250,6 +254,16 @@ class Tunnels:
         head = ANSWER.pack(Kind.ANSWER, 1, expect(ASK, question[0])[1], 0)
         self._connections.counts.add(Total.OWN_REFUSED)
         self._say(tunnel.connection, [head, json_part({"error": error, "sentence": sentence})])
+
+    def _take_pull(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
+        """Raises MalformedFrame."""
+        answer = None
+        if self._pulls is not None and tunnel.connection.held < UNREAD_MAX:
+            answer = self._pulls.answer(decode_pull(parts))
+        if answer is None:
+            self._send(tunnel, SERVE, self._noted(tunnel, parts))
+        else:
+            self._say(tunnel.connection, answer)
 
     def _noted(self, tunnel: Tunnel, parts: list[Buffer]) -> list[Buffer]:
         """The pull as serve gets it: a STRETCH may answer it, since records in memory are read here and so cross one

@@ -14,7 +14,8 @@ from towline.format.record.transactions import HALF
 from towline.format.wire.frames import STRETCH, Buffer, Pull, json_part
 from towline.format.wire.status import GetStatus, PutStatus
 from towline.kernels.scan.queues import gather
-from towline.limits import KIB, MIB
+from towline.limits import MIB
+from towline.link.log_files import STRETCH_MIN
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.node.store.pull_rules import Limits, PullRules
@@ -43,7 +44,6 @@ EVALUATED: Final = 1_024  # records whose properties are evaluated in one go
 READ_MAX: Final = 8 * MIB  # their bytes in one pull, while everybody else waits
 SCATTERED_MAX: Final = 512  # records of one answer that are fetched from the disk one by one
 FEW: Final = 1_024  # entries are read and checked as fast as one
-STRETCH_MIN: Final = 64 * KIB  # fewer bytes are sent sooner than their reader has read them by itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from towline.errors import MalformedRecord
-from towline.format.record.columns import Bytes, Integers, Parts, integers, locate, wider_by
+from towline.format.record.columns import Bytes, Integers, Parts, heads_at_once, integers, locate, wider_by
 from towline.format.record.crcs import crcs
 from towline.format.record.property_crc import CRC_MASK, broken
 from towline.format.record.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V2, SIZE_MIN, STORE_HOST_IPV6
@@ -25,8 +25,6 @@ _KINDS: Final = {"i": "i4", "I": "u4", "q": "i8", "4s": "u8"}  # letters of the 
 _FIELDS: Final = {field.name: _KINDS[field.letter] for field in LAYOUT.fields if not field.name.endswith("_port")}
 _ALWAYS: Final = ("total_size", "magic", "sys_flag", "body_size")
 _PARTS: Final = tuple(part.name for part in fields(Parts))
-_KERNEL_PARTS: Final = len(_PARTS) - 1  # all but `start`, which is given, come from the kernel, in this order
-_APART: Final = 24  # rows between two columns that are written at once, so that they do not share lines of a cache
 _BLOCK: Final = 4096  # heads of so many records stay in the cache of a core while their fields are taken out
 _HEAD: Final = np.dtype(
     {
@@ -75,21 +73,12 @@ class Heads:
 
     def _read_at_once(self, kernels: Kernels, names: Collection[str], placed: bool) -> bool:
         """False where a record is not sound."""
-        kinds = {name: np.dtype(_FIELDS[name]) for name in names}
-        words, longs = ([name for name, kind in kinds.items() if kind.itemsize == size] for size in (4, 8))
-        positions = np.ascontiguousarray(self.positions, np.int64)
-        count, stride = len(positions), len(positions) + _APART
-        narrow = np.empty(len(words) * stride, np.int32)
-        wide = np.empty((_KERNEL_PARTS + len(longs)) * stride, np.int64)
-        places = (np.array([LAYOUT.offset[name] for name in some], np.int64) for some in (words, longs))
-        if kernels.read_heads(self.log, self.base, positions, placed, *places, stride, narrow, wide) < count:
+        kinds = {name: _FIELDS[name] for name in names}
+        found = heads_at_once(kernels.read_heads, self.log, self.base, self.positions, kinds, placed=placed)
+        if found is None:
             return False
-        rows = [wide[first : first + count] for first in range(0, len(wide), stride)]
-        self.parts = Parts(positions, *rows[:_KERNEL_PARTS])
-        self.positions, self.size, self.sys_flag = positions, self.parts.size, self.parts.sys_flag
-        found: dict[str, NDArray[Any]] = dict(zip(longs, rows[_KERNEL_PARTS:], strict=True))
-        found |= {name: narrow[row * stride : row * stride + count] for row, name in enumerate(words)}
-        self._columns = {name: found[name].view(kind) for name, kind in kinds.items()}
+        self.parts, self._columns = found
+        self.positions, self.size, self.sys_flag = self.parts.start, self.parts.size, self.parts.sys_flag
         return True
 
     def __len__(self) -> int:

@@ -16,12 +16,13 @@ import numpy as np
 from towline.clock import boot_id
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import STRETCH, Buffer, expect
-from towline.limits import FRAME_SIZE_MAX
+from towline.limits import FRAME_SIZE_MAX, KIB
 
 from .endpoints import parse
 from .unclosed import on_drop
 
 OPEN_MAX: Final = 4
+STRETCH_MIN: Final = 64 * KIB  # fewer bytes are sent sooner than their reader has read them by itself
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from tests.client.standin import Standin
-from towline.client import body_crcs as crcs_of_client
-from towline.client.body_crcs import body_crcs, load_crc_kernel
+from towline.client import kernels
+from towline.client.body_crcs import body_crcs
 from towline.client.columns import SIZES, Columns
+from towline.client.kernels import load_kernels
 from towline.client.read.checks import Checked, Checks, parsed, placed
 from towline.format.record.record import LAYOUT, Record, encode
 
@@ -131,31 +132,31 @@ class TestKernel:
     def loaded(self, monkeypatch):
         """Of a process that has read nothing yet: how often the kernel was loaded."""
         asked: list[int] = []
-        load = crcs_of_client._import_crc_kernel
-        monkeypatch.setattr(crcs_of_client, "_import_crc_kernel", lambda: asked.append(1) or load())
-        for name, value in (("kernel", None), ("asked", False), ("seconds", 0.0), ("since", 0.0)):
-            monkeypatch.setattr(f"towline.client.body_crcs._CrcCost.{name}", value)
+        load = kernels._import
+        monkeypatch.setattr(kernels, "_import", lambda: asked.append(1) or load())
+        for name, value in (("kernels", None), ("asked", False), ("seconds", 0.0), ("since", 0.0)):
+            monkeypatch.setattr(f"towline.client.kernels._Cost.{name}", value)
         return asked
 
     def found(self):
         return body_crcs(self.DATA, self.STARTS, self.SIZES).tolist()
 
     def test_who_reads_little_at_a_time_does_without(self, loaded, monkeypatch):
-        monkeypatch.setattr(crcs_of_client, "WINDOW_S", 0.0)
-        monkeypatch.setattr(crcs_of_client, "WORTH_S", 60.0)
+        monkeypatch.setattr(kernels, "WINDOW_S", 0.0)
+        monkeypatch.setattr(kernels, "WORTH_S", 60.0)
         assert self.found() == self.found()
         assert not loaded
 
     def test_who_spends_as_much_as_it_costs_has_it_once(self, loaded, monkeypatch):
         before = self.found()
         assert not loaded
-        monkeypatch.setattr(crcs_of_client, "WORTH_S", 0.0)
+        monkeypatch.setattr(kernels, "WORTH_S", 0.0)
         assert [self.found() for _ in range(3)] == [before] * 3
         assert loaded == [1]
 
     def test_it_can_be_had_before(self, loaded):
         before = self.found()
         for _ in range(2):
-            load_crc_kernel()
+            load_kernels()
         assert loaded == [1]
         assert self.found() == before

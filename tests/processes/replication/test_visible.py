@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 
-from serve.pull import STRETCH_MIN
 from tests.processes.nodes import Pair, TestNode, ending
 from tests.processes.pulling import PullLink
 from tests.processes.stopping import stopped
@@ -25,6 +24,7 @@ from towline.format.wire.frames import PULL_ANSWER, Kind, Pull, encode_pull, exp
 from towline.format.wire.status import GetStatus, PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
+from towline.link.log_files import STRETCH_MIN
 from towline.link.poller import Poller
 from towline.runtime.positions import Duty, Position
 from towline.spark.stores import StoreView
