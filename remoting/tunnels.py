@@ -256,9 +256,11 @@ class Tunnels:
         self._say(tunnel.connection, [head, json_part({"error": error, "sentence": sentence})])
 
     def _take_pull(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
-        """Raises MalformedFrame."""
+        """Answers at once where serve is not needed, to who is welcome there. Raises MalformedFrame."""
+        if tunnel.main != SERVE:
+            raise MalformedFrame("pulls come from consumers and admins, and this is none")
         answer = None
-        if self._pulls is not None and tunnel.connection.held < UNREAD_MAX:
+        if self._pulls is not None and tunnel.ways[SERVE].is_greeted and tunnel.connection.held < UNREAD_MAX:
             answer = self._pulls.answer(decode_pull(parts))
         if answer is None:
             self._send(tunnel, SERVE, self._noted(tunnel, parts))

@@ -1,0 +1,54 @@
+"""Pulls of our own clients that remoting answers by itself, as it does those of RocketMQ's (`log_reads`)."""
+
+from towline.format.files.topics import TopicConfig
+from towline.format.wire.frames import PULL_ANSWER, RECORDS_IN_FILE, Buffer, Kind, Pull
+from towline.format.wire.status import GetStatus
+from towline.link.log_files import STRETCH_MIN
+
+from .log_reads import FoundPlace, LogReads
+from .topics import TopicDesk
+
+
+class OwnPulls:
+    """Answers as serve gives them: the records, or their place in the files for a client that reads those."""
+
+    def __init__(self, topics: TopicDesk, log_reads: LogReads) -> None:
+        self._topics, self._log_reads = topics, log_reads
+
+    def answer(self, pull: Pull) -> list[Buffer] | None:
+        """The parts of the answer; None where it is serve's to answer."""
+        if pull.codes or pull.expression:
+            return None
+        try:
+            name = pull.topic.decode()
+        except UnicodeDecodeError:
+            return None
+        if not _may_read(self._topics.find(name), pull.queue_id):
+            return None
+        place = self._log_reads.place(name, pull.queue_id, pull.offset, pull.max_count, pull.max_bytes)
+        if place is None:
+            return None
+        if pull.reads_files and place.is_dense and place.total >= STRETCH_MIN:
+            stretch = self._log_reads.stretch(place)
+            return _found(pull, place, stretch, RECORDS_IN_FILE) if stretch else None
+        records = self._log_reads.records(place)
+        return None if records is None else _found(pull, place, records, 0)
+
+
+def _may_read(topic: TopicConfig | None, queue_id: int) -> bool:
+    return topic is not None and topic.readable and 0 <= queue_id < topic.read_queue_nums
+
+
+def _found(pull: Pull, place: FoundPlace, records: Buffer, flags: int) -> list[Buffer]:
+    head = PULL_ANSWER.pack(
+        Kind.PULL_ANSWER,
+        GetStatus.FOUND,
+        pull.queue_id,
+        pull.request_id,
+        len(place),
+        place.following,
+        place.low,
+        place.end,
+        flags,
+    )
+    return [head, place.sizes, records]

@@ -1,0 +1,79 @@
+"""Pulls of our own clients that are answered in place of serve, which stands still while they are asked for."""
+
+import os
+
+import pytest
+
+from tests.processes.waiting import await_
+from towline.client.consumer import Consumer
+from towline.client.message import Message
+from towline.client.producer import Producer
+from towline.format.wire.frames import Pull, encode_pull, read_json
+
+from .conftest import RemotingNode
+from .raw import RawClient
+from .test_log_reads import WAIT_S, read_of, serve_stands_still
+from .test_own_clients import WireClient
+
+COUNT = 3_000
+
+
+def fill(node: RemotingNode, topic: str, size: int) -> list[bytes]:
+    """Messages in queue 0 that can be read."""
+    sent = [os.urandom(size) for _ in range(COUNT)]
+    with Producer(node.address, compression=None) as producer:
+        assert all(result.acknowledged for result in producer.send_bodies(topic, sent, queue_id=0))
+    with Consumer(node.address, topic, queues=[0], start="first") as consumer:
+        read(consumer, COUNT)
+    return sent
+
+
+def read(consumer: Consumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) < count:
+        came = consumer.poll(5_000)
+        assert came, f"{len(found)} of {count} came"
+        found += [message.body for message in came]
+    return found
+
+
+@pytest.mark.parametrize("reads_files", [False, True])
+@pytest.mark.parametrize("size", [10, 500])
+def test_what_is_in_memory_is_read_without_serve(
+    node: RemotingNode, client: RawClient, size: int, reads_files: bool
+) -> None:
+    topic = f"without-serve-{size}-{reads_files}"
+    sent = fill(node, topic, size)
+    with Consumer(node.address, topic, queues=[0], start="first", reads_files=reads_files) as consumer:
+        consumer.position()
+        with serve_stands_still(node, client):
+            assert read(consumer, COUNT) == sent
+
+
+def test_what_was_read_so_is_counted_by_serve(node: RemotingNode) -> None:
+    fill(node, "own-counted", 100)
+    await_(lambda: read_of(node, "own-counted")[0] == COUNT, WAIT_S, "what was read to see that it is there")
+    before = read_of(node, "own-counted")[0]
+    with Consumer(node.address, "own-counted", queues=[0], start="first") as consumer:
+        read(consumer, COUNT)
+    await_(lambda: read_of(node, "own-counted")[0] == before + COUNT, WAIT_S, "what was read")
+
+
+def test_tags_are_left_to_serve(node: RemotingNode, client: RawClient) -> None:
+    with Producer(node.address) as producer:
+        producer.make_topic("own-tags")
+        for number in range(20):
+            producer.send(Message("own-tags", b"%d" % number, tags="odd" if number % 2 else "even"))
+    with Consumer(node.address, "own-tags", queues=[0], start="first", tags="odd") as consumer:
+        consumer.position()
+        with serve_stands_still(node, client):
+            assert not consumer.poll(300)
+        assert read(consumer, 10) == [b"%d" % number for number in range(1, 20, 2)]
+
+
+def test_a_producer_reads_nothing(node: RemotingNode) -> None:
+    fill(node, "own-secret", 10)
+    with WireClient(node.port) as client:
+        client.greet("producer")
+        client.say(*encode_pull(Pull(1, b"own-secret", 0, 0, 10, 1_000, 0)))
+        assert "pulls come from consumers" in str(read_json(client.hear()[1])["sentence"])
