@@ -62,7 +62,7 @@ class TcpLink:
         self._trouble = SILENCE
         self._out: deque[memoryview] = deque()
         self._out_size = 0
-        self._in = bytearray(READ_SIZE)
+        self._in = memoryview(bytearray(READ_SIZE))
         self._begin = self._end = 0  # of what is in `_in`
         self._large: memoryview | None = None  # a long message, and how much of it is there
         self._filled = 0
@@ -133,6 +133,8 @@ class TcpLink:
         if self._lost or self._out_size > OUT_MAX:
             return False
         encoded = encode_message(parts, from_node=False)
+        if self._tls is None and not self._out and sum(map(len, encoded)) <= READ_SIZE:
+            return self._send_at_once(b"".join(encoded))
         if self._tls is None:
             for part in encoded:
                 self._queue(part)
@@ -142,6 +144,20 @@ class TcpLink:
         if self._out and copy and self._tls is None:
             self._out = deque(memoryview(bytes(part)) for part in self._out)
         return not self._lost
+
+    def _send_at_once(self, data: bytes) -> bool:
+        """Sends a short message while nothing waits."""
+        assert self._socket is not None
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self._lost = True
+            return False
+        if sent < len(data):
+            self._queue(memoryview(data)[sent:])
+        return True
 
     def receive(self) -> list[Buffer] | None:
         """The parts of the next message, the head as bytes and the others as views; None when there is none.
@@ -314,15 +330,15 @@ class TcpLink:
             elif self._end > self._begin:
                 size = self._measure()
                 if 0 < size <= self._end - self._begin:
-                    frame = bytes(memoryview(self._in)[self._begin : self._begin + size])
+                    body = bytes(self._in[self._begin + HEAD_SIZE : self._begin + size])
                     self._begin += size
-                    return decode_message(memoryview(frame)[HEAD_SIZE:])
+                    return decode_message(body)
                 self._make_room(size)
             if not self._read():
                 return None
 
     def _measure(self) -> int:
-        came = memoryview(self._in)[self._begin : self._end]
+        came = self._in[self._begin : self._end]
         if self._tls is None and not self._heard and came[0] == _ZEROMQ:
             raise SpeaksZeroMQ(self.endpoint)
         size = message_size(came)
@@ -331,7 +347,7 @@ class TcpLink:
 
     def _make_room(self, size: int) -> None:
         """For the rest of a message of `size` bytes, 0 where that is not known yet."""
-        came = memoryview(self._in)[self._begin : self._end]
+        came = self._in[self._begin : self._end]
         if size > READ_SIZE:
             self._large = np.empty(size, np.uint8).data
             self._large[: len(came)] = came
@@ -348,7 +364,7 @@ class TcpLink:
         large = self._large
         if large is None and self._begin == self._end:
             self._begin = self._end = 0
-        room = memoryview(self._in)[self._end :] if large is None else large[self._filled :]
+        room = self._in[self._end :] if large is None else large[self._filled :]
         try:
             count = self._socket.recv_into(room) if self._tls is None else self._tls.recv_into(self._socket, room)
         except BlockingIOError:

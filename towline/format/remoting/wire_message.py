@@ -18,7 +18,7 @@ from towline.format.wire.frames import Buffer
 from towline.limits import PARTS_MAX
 
 from .codes import RequestCode
-from .command import ANSWER, LENGTH, Command, Form, encode, frame_size
+from .command import ANSWER, FRAME_MAX, LENGTH, Command, Form, encode, frame_size
 
 
 def _head(flag: int) -> bytes:
@@ -31,14 +31,20 @@ REQUEST_HEAD: Final = _head(0)
 ANSWER_HEAD: Final = _head(ANSWER)
 HEAD_SIZE: Final = LENGTH.size + len(ANSWER_HEAD)  # of a frame, before its body
 _SIZES: Final = tuple(struct.Struct(f">B{count}I") for count in range(PARTS_MAX + 1))
+_HEADS: Final = tuple(struct.Struct(f">I{len(ANSWER_HEAD)}sB{count}I") for count in range(PARTS_MAX + 1))  # of a frame
+_HEAD: Final = struct.Struct(f">I{len(ANSWER_HEAD)}s")
+assert len(REQUEST_HEAD) == len(ANSWER_HEAD)
 
 
 def encode_message(parts: Sequence[Buffer], *, from_node: bool) -> list[Buffer]:
     """The frame in parts, of which the first is made and the others are not copied."""
-    mark = ANSWER_HEAD if from_node else REQUEST_HEAD
-    sizes = _SIZES[len(parts)].pack(len(parts), *map(len, parts))
-    length = LENGTH.pack(len(mark) + len(sizes) + sum(map(len, parts)))
-    return [length + mark + sizes, *(part for part in parts if len(part))]
+    sizes = list(map(len, parts))
+    count = len(sizes)
+    length = HEAD_SIZE - LENGTH.size + _SIZES[count].size + sum(sizes)
+    return [
+        _HEADS[count].pack(length, ANSWER_HEAD if from_node else REQUEST_HEAD, count, *sizes),
+        *filter(len, parts),
+    ]
 
 
 def message_size(data: Buffer) -> int:
@@ -46,11 +52,13 @@ def message_size(data: Buffer) -> int:
 
     Raises MalformedFrame for a frame of anything else.
     """
-    size = frame_size(data)
-    head = HEAD_SIZE
-    if size and len(data) >= head and memoryview(data)[LENGTH.size : head] != ANSWER_HEAD:
+    if len(data) < HEAD_SIZE:
+        frame_size(data)
+        return 0
+    length, mark = _HEAD.unpack_from(data)
+    if mark != ANSWER_HEAD:
         raise MalformedFrame("a frame that holds no message of Towline's")
-    return size if len(data) >= head else 0
+    return frame_size(data) if length > FRAME_MAX else int(LENGTH.size + length)
 
 
 def decode_message(body: Buffer) -> list[Buffer]:
@@ -60,11 +68,12 @@ def decode_message(body: Buffer) -> list[Buffer]:
     if not 1 <= count <= PARTS_MAX or len(view) < _SIZES[count].size:
         raise MalformedFrame(f"a message of {count} parts in {len(view)} bytes; 1 to {PARTS_MAX} are allowed")
     _, *sizes = _SIZES[count].unpack_from(view)
-    at, parts = _SIZES[count].size, list[Buffer]()
+    at = _SIZES[count].size
     if at + sum(sizes) != len(view):
         raise MalformedFrame(f"parts of {sum(sizes)} bytes where {len(view) - at} follow their sizes")
-    for size in sizes:
+    parts: list[Buffer] = [bytes(view[at : at + sizes[0]])]
+    at += sizes[0]
+    for size in sizes[1:]:
         parts.append(view[at : at + size])
         at += size
-    parts[0] = bytes(parts[0])
     return parts
