@@ -200,7 +200,9 @@ class Answer:
         """Whether who asked is still connected."""
         return self._connection.is_open
 
-    def __call__(self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b"", remark: str = "") -> None:
+    def __call__(
+        self, code: int, fields: Mapping[str, str] | None = None, body: Buffer = b"", remark: str = ""
+    ) -> None:
         if code:
             self._connections.counts.refused(code)
         if self._request.is_one_way:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from towline.format.files.consume_queue import ENTRY, SIZE
 from towline.format.files.topics import is_system_topic
 from towline.format.record.record import SIZE_MIN
 from towline.format.wire.frames import STRETCH, Buffer
@@ -45,13 +44,14 @@ class FoundRecords:
     records: Buffer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FoundPlace:
-    """Where such records stand: `entries` name them, all in [start, stop) of the segment that begins at `base`, and
-    they are `total` bytes."""
+    """Where such records stand: the first `count` of `entries` name them, all in [start, stop) of the segment that
+    begins at `base`, and they are `total` bytes."""
 
     topic: str
     queue_id: int
+    count: int
     following: int
     low: int
     end: int
@@ -61,13 +61,10 @@ class FoundPlace:
     stop: int
     total: int
 
-    def __len__(self) -> int:
-        return len(self.entries)
-
     @property
     def sizes(self) -> bytes:
         """Bytes of each record, as big-endian u4."""
-        sizes: bytes = self.entries["record_size"].tobytes()
+        sizes: bytes = self.entries["record_size"][: self.count].tobytes()
         return sizes
 
     @property
@@ -107,7 +104,7 @@ class LogReads:
         records = None if place is None else self.records(place)
         if place is None or records is None:
             return None
-        return FoundRecords(len(place), place.following, place.low, place.end, records)
+        return FoundRecords(place.count, place.following, place.low, place.end, records)
 
     def place(self, topic: str, queue_id: int, offset: int, count: int, size: int) -> FoundPlace | None:
         """The place of such records, which nobody has read yet."""
@@ -122,15 +119,16 @@ class LogReads:
         limits, written, floor = self._rules.memory, self._get(self._rules.written), self._get(Position.LOG_MIN)
         most = min(size, limits.size)
         count = min(count, limits.count, end - offset, max(1, most // SIZE_MIN))
-        data = np.frombuffer(self._queues.read(topic, queue_id, offset, count), dtype=np.uint8)
+        entries = self._queues.raw(topic, queue_id, offset, count)
         cached = max(floor, written - self._rules.in_memory_bytes)
-        taken = leading_records(data, SIZE_MIN, cached, written, self._segment_size, most, self._found)
+        taken = int(
+            leading_records(entries.view(np.uint8), SIZE_MIN, cached, written, self._segment_size, most, self._found)
+        )
         if not taken:
             return None
         start, stop, total = int(self._found[START]), int(self._found[END]), int(self._found[TOTAL])
         base = start - start % self._segment_size
-        entries = data[: taken * SIZE].view(ENTRY)
-        return FoundPlace(topic, queue_id, offset + int(taken), low, end, entries, base, start, stop, total)
+        return FoundPlace(topic, queue_id, taken, offset + taken, low, end, entries, base, start, stop, total)
 
     def stretch(self, place: FoundPlace) -> bytes:
         """The STRETCH of dense records, for a client that reads the files by itself; empty where the file has gone."""
@@ -173,9 +171,9 @@ class LogReads:
 
     def _gathered(self, place: FoundPlace, stretch: Buffer) -> Buffer | None:
         target = np.empty(place.total, dtype=np.uint8)
-        starts = place.entries["physical_offset"].astype(np.int64) - place.start
-        sizes = place.entries["record_size"].astype(np.int32)
-        copied = gather(np.frombuffer(stretch, dtype=np.uint8), starts, sizes, len(place), target)
+        rows = place.entries[: place.count]
+        starts, sizes = rows["physical_offset"].astype(np.int64) - place.start, rows["record_size"].astype(np.int32)
+        copied = gather(np.frombuffer(stretch, dtype=np.uint8), starts, sizes, place.count, target)
         return target.data if copied == place.total else None
 
     def _identity(self, base: int) -> tuple[int, int] | None:
@@ -190,7 +188,7 @@ class LogReads:
 
     def _count(self, place: FoundPlace) -> None:
         sums = self._read.setdefault((place.topic, place.queue_id), [0, 0])
-        sums[0] += len(place)
+        sums[0] += place.count
         sums[1] += place.total
 
     def _tell_all(self) -> None:

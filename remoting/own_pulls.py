@@ -45,7 +45,7 @@ def _found(pull: Pull, place: FoundPlace, records: Buffer, flags: int) -> list[B
         GetStatus.FOUND,
         pull.queue_id,
         pull.request_id,
-        len(place),
+        place.count,
         place.following,
         place.low,
         place.end,

@@ -138,7 +138,7 @@ class Readers:
         if found.count:
             self._pulled(header.consumer_group, header.topic, header.queue_id, found.count, found.following)
         code = self._read_from.code(response_of_pull(status, header.queue_offset))
-        answer(code, fields, bytes(found.records), status.name)
+        answer(code, fields, found.records, status.name)
 
     def check_filter(self, request: Command, answer: Answer) -> None:
         """CHECK_CLIENT_CONFIG: whether a filter can be evaluated. Raises MalformedFrame, RequestRefused."""

@@ -19,9 +19,12 @@ none.
 import json
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, Self
+
+import orjson
 
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer
@@ -143,7 +146,12 @@ def encode(command: Command) -> list[Buffer]:
 
 
 def _loads(data: bytes, what: str) -> Any:
-    """JSON in UTF-8, without half surrogate pairs, which could be sent to nobody. Raises MalformedFrame."""
+    """JSON in UTF-8, without half surrogate pairs, which could be sent to nobody. Raises MalformedFrame.
+
+    What orjson refuses may be what others write and json takes, such as NaN.
+    """
+    with suppress(orjson.JSONDecodeError):
+        return orjson.loads(data)
     try:
         found = json.loads(data.decode())
         if _ESCAPE in data:
@@ -205,7 +213,7 @@ def _to_json(command: Command) -> bytes:
     }
     if command.remark:
         members["remark"] = command.remark
-    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+    return orjson.dumps(members)
 
 
 # --- ROCKETMQ

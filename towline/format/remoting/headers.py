@@ -367,6 +367,8 @@ class ResetOffset:
 
 
 Header = TypeVar("Header")
+_NUMBER: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_SHORT: Final = 10  # digits that 32 bits may not hold
 
 
 def read_header(kind: type[Header], given: Mapping[str, str], *, letters: bool = False) -> Header:
@@ -420,7 +422,9 @@ def _value(name: str, wire: str, text: str, wanted: Any) -> Any:
     if wanted is bool:
         return text.lower() == _TRUE  # as Java reads it: everything else is false
     if wanted in (int, I32):
-        if re.fullmatch(r"[+-]?\d{1,19}", text, re.ASCII) is None:
+        if size < _SHORT and text.isdecimal() and text.isascii():
+            return int(text)
+        if _NUMBER.fullmatch(text) is None:
             raise MalformedFrame(f"the header field {wire} ({name}) is {text[:40]!r}; a number is wanted")
         number, bits = int(text), 64 if wanted is int else 32
         if not -(1 << bits - 1) <= number < 1 << bits - 1:
