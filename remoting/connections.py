@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from typing import Final
 
 from towline.errors import CannotListen, MalformedFrame
@@ -25,6 +25,7 @@ from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import ONE_WAY, Command, encode, frame_size
 from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
+from towline.link.log_files import FileRegion
 from towline.runtime.remoting_counts import Ending, RemotingCounts, Total
 
 from .seats import Seats
@@ -69,7 +70,7 @@ class Connection:
         self.keeps_silent = False
         self.puts = False  # it may send puts of ours (`tunnels`)
         self._in = bytearray()
-        self._out: deque[memoryview] = deque()
+        self._out: deque[memoryview | FileRegion] = deque()
         self._out_size = 0
         self.counted = 0  # of `held`, in the sum of all
         self.seat: tuple[bool, bool] = (False, False)  # whether the kernel serves it, and takes puts of ours
@@ -143,8 +144,14 @@ class Connection:
         for part in encode(command):
             self.send_bytes(part)
 
-    def send_bytes(self, data: Buffer) -> None:
-        """Queues whole frames; `flush` sends them."""
+    def send_bytes(self, data: Buffer | FileRegion) -> None:
+        """Queues whole frames, or parts of them; `flush` sends them."""
+        if isinstance(data, FileRegion):
+            if self._tls is None:
+                self._out.append(data)
+                self._out_size += len(data)
+                return
+            data = data.read()
         if self._tls is None:
             self._queue(data)
         else:
@@ -161,20 +168,36 @@ class Connection:
         """Sends what the client takes now. Raises ConnectionError, Unread where too much waits for it."""
         while self._out:
             try:
-                sent = self.sock.sendmsg([self._out[number] for number in range(min(PARTS_MAX, len(self._out)))])
+                sent = self._send_first()
             except BlockingIOError:
                 break
             self._out_size -= sent
             self.taken += sent
-            while sent:
-                first = self._out[0]
-                if sent < len(first):
-                    self._out[0] = first[sent:]
-                    break
-                sent -= len(first)
-                self._out.popleft()
         if self._out_size > OUT_MAX:
             raise Unread(f"{self._out_size} bytes wait for a client that does not read")
+
+    def _send_first(self) -> int:
+        """Sends a region of a file, or what stands before the next one. Raises OSError, BlockingIOError."""
+        first = self._out[0]
+        if isinstance(first, FileRegion):
+            sent = first.send(self.sock)
+            if not len(first):
+                first.close()
+                self._out.popleft()
+            return sent
+        parts: list[memoryview] = []
+        for part in islice(self._out, PARTS_MAX):
+            if isinstance(part, FileRegion):
+                break
+            parts.append(part)
+        sent = left = self.sock.sendmsg(parts, (), socket.MSG_MORE if len(parts) < len(self._out) else 0)
+        for part in parts:
+            if left < len(part):
+                self._out[0] = part[left:]
+                break
+            left -= len(part)
+            self._out.popleft()
+        return sent
 
     def keep_alive(self) -> None:
         """Has the system probe a client that may be silent for long."""
@@ -187,6 +210,9 @@ class Connection:
         if self.is_open:
             self.is_open = False
             self.sock.close()
+            for part in self._out:
+                if isinstance(part, FileRegion):
+                    part.close()
 
 
 class Answer:
@@ -313,7 +339,7 @@ class Connections:
             connection.send(command)
             self._changed.add(connection)
 
-    def send_parts(self, connection: Connection, parts: Iterable[Buffer]) -> None:
+    def send_parts(self, connection: Connection, parts: Iterable[Buffer | FileRegion]) -> None:
         """Sends the parts of whole frames at the end of the turn."""
         if connection.is_open:
             for part in parts:

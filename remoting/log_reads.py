@@ -17,7 +17,7 @@ from towline.format.files.topics import is_system_topic
 from towline.format.record.record import SIZE_MIN
 from towline.format.wire.frames import STRETCH, Buffer
 from towline.kernels.scan.queues import END, LEADING_SIZE, START, TOTAL, gather, leading_records
-from towline.link.log_files import LogFiles
+from towline.link.log_files import FileRegion, LogFiles
 from towline.log.files.segment_files import segment_name
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.node.process.context import Node
@@ -137,6 +137,16 @@ class LogReads:
             return b""
         self._count(place)
         return STRETCH.pack(*identity, place.base, place.start, place.total)
+
+    def region(self, place: FoundPlace) -> FileRegion | None:
+        """The same for the system to send; None where they are not all in memory."""
+        identity = self._identity(place.base)
+        if identity is None:
+            return None
+        region = self._files.region(STRETCH.pack(*identity, place.base, place.start, place.total))
+        if region is not None:
+            self._count(place)
+        return region
 
     def records(self, place: FoundPlace) -> Buffer | None:
         """The records, back to back; None where they cannot be read without waiting."""

@@ -46,7 +46,7 @@ from towline.node.peers.peer_server import NOT_MASTER
 from towline.runtime.remoting_counts import Ending, Total
 
 from .connections import Answer, Connection, Connections
-from .own_pulls import OwnPulls
+from .own_pulls import OwnPulls, Part
 from .put_client import PutClient
 
 SOCKETS_MAX: Final = 4_096  # of ZeroMQ, which takes three for a link
@@ -381,7 +381,7 @@ class Tunnels:
 
     # --- what is said to clients
 
-    def _say(self, connection: Connection, parts: Sequence[Buffer]) -> None:
+    def _say(self, connection: Connection, parts: Sequence[Part]) -> None:
         self._connections.send_parts(connection, encode_message(parts, from_node=True))
 
     def _refuse(self, connection: Connection, refused: LinkRefused) -> None:

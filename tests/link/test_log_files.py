@@ -1,6 +1,8 @@
 """A client that reads the log's files by itself: what it reads, and when it leaves that to the node."""
 
 import contextlib
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,72 @@ def test_only_a_few_files_are_held(tmp_path: Path, files: LogFiles):
         base = number * BASE
         assert files.read(stretch(made(tmp_path, base), 0, 1, base)) is not None
     assert descriptors() == before + OPEN_MAX
+    files.close()
+
+
+def tells_what_is_cached(path: Path) -> bool:
+    """Whether this system does (Linux 6.5), and the file system has pages that it can drop."""
+    found = LogFiles(path.parent).region(stretch(path, 0, 1))
+    if found is not None:
+        found.close()
+    return found is not None
+
+
+def test_a_region_is_sent_as_the_socket_takes_it_also_of_a_file_that_was_let_go(tmp_path: Path, files: LogFiles):
+    path = tmp_path / f"{BASE:020d}"
+    path.write_bytes(CONTENT * 1_000)
+    if not tells_what_is_cached(path):
+        pytest.skip("the system does not tell what is in memory")
+    before = descriptors()
+    region = files.region(stretch(path, 5, 3_000_000))
+    assert region is not None
+    files.close()
+    path.unlink()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        came = bytearray()
+        while len(region):
+            with contextlib.suppress(BlockingIOError):
+                while len(region):
+                    region.send(ours)
+            came += theirs.recv(1 << 20)
+        while len(came) < 3_000_000:
+            came += theirs.recv(1 << 20)
+    assert came == (CONTENT * 1_000)[5 : 5 + 3_000_000]
+    region.close()
+    assert descriptors() == before
+
+
+def test_what_is_not_in_memory_has_no_region(tmp_path: Path, files: LogFiles):
+    path = tmp_path / f"{BASE:020d}"
+    path.write_bytes(CONTENT * 256)
+    if not tells_what_is_cached(path):
+        pytest.skip("the system does not tell what is in memory")
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 64 * 4_096, 4_096, os.POSIX_FADV_DONTNEED)
+    if files.read(stretch(path, 64 * 4_096, 1), waits=False) is not None:
+        pytest.skip("the file system keeps all in memory")
+    assert files.region(stretch(path, 0, 64 * 4_096)) is not None
+    assert files.region(stretch(path, 0, 64 * 4_096 + 1)) is None
+    assert files.region(stretch(path, 65 * 4_096, 4_096)) is not None
+    files.close()
+
+
+def test_a_region_of_a_file_that_was_cut_fails_and_sends_nothing_else(tmp_path: Path, files: LogFiles):
+    path = made(tmp_path)
+    if not tells_what_is_cached(path):
+        pytest.skip("the system does not tell what is in memory")
+    region = files.region(stretch(path, 100, 100))
+    assert region is not None
+    os.truncate(path, 50)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, pytest.raises(OSError, match="ends within"):
+        region.send(ours)
+    with pytest.raises(OSError, match="ends within"):
+        region.read()
+    region.close()
     files.close()
 
 

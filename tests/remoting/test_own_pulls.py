@@ -1,14 +1,17 @@
 """Pulls of our own clients that are answered in place of serve, which stands still while they are asked for."""
 
 import os
+import socket
 
 import pytest
 
 from tests.processes.waiting import await_
+from towline.client.columns import Columns
 from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.format.wire.frames import Pull, encode_pull, read_json
+from towline.format.wire.frames import PULL_ANSWER, Pull, encode_pull, expect, read_json
+from towline.limits import MIB
 
 from .conftest import RemotingNode
 from .raw import RawClient
@@ -48,6 +51,20 @@ def test_what_is_in_memory_is_read_without_serve(
         consumer.position()
         with serve_stands_still(node, client):
             assert read(consumer, COUNT) == sent
+
+
+def test_who_reads_slowly_gets_the_same_bytes(node: RemotingNode) -> None:
+    """Many records leave straight from the files, as the client takes them."""
+    sent = fill(node, "own-slow", 500)
+    with WireClient(node.port) as client:
+        client.greet("consumer")
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        client.say(*encode_pull(Pull(7, b"own-slow", 0, 0, COUNT, 4 * MIB, 0)))
+        head, sizes, records = client.hear()
+        found = Columns(sizes, records).bodies()
+        assert expect(PULL_ANSWER, head)[4] == len(found)
+        assert found == sent[: len(found)]
+        assert len(records) > MIB
 
 
 def test_what_was_read_so_is_counted_by_serve(node: RemotingNode) -> None:

@@ -5,8 +5,11 @@ The node names places of records that it would have sent, so no reader sees unco
 never change. A file that is deleted meanwhile is read to its end. Device and inode show that a file is the node's.
 """
 
+import ctypes
 import logging
 import os
+import socket
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -25,6 +28,37 @@ OPEN_MAX: Final = 4
 STRETCH_MIN: Final = 64 * KIB  # fewer bytes are sent sooner than their reader has read them by itself
 
 log = logging.getLogger(__name__)
+_libc: Final = ctypes.CDLL(None)
+_CACHESTAT: Final = 451  # Linux 6.5: number of the system call on every processor
+_PAGE: Final = os.sysconf("SC_PAGESIZE")
+
+
+class FileRegion:
+    """Bytes of a log file that a socket sends straight from the page cache. It has a descriptor of its own, until it is
+    sent or closed."""
+
+    def __init__(self, descriptor: int, at: int, size: int) -> None:
+        self._descriptor, self._at, self._size = os.dup(descriptor), at, size
+        self.close = weakref.finalize(self, os.close, self._descriptor)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def send(self, sock: socket.socket) -> int:
+        """Sends what the socket takes; how many bytes that is. Raises OSError, BlockingIOError where it takes none."""
+        sent = os.sendfile(sock.fileno(), self._descriptor, self._at, self._size)
+        if not sent:
+            raise OSError("the log's file ends within what is to be sent")
+        self._at += sent
+        self._size -= sent
+        return sent
+
+    def read(self) -> Buffer:
+        """All of it, for a socket that sends something else. Raises OSError."""
+        found = _read(self._descriptor, self._at, self._size, 0)
+        if found is None:
+            raise OSError("the log's file ends within what is to be sent")
+        return found
 
 
 _Open = dict[int, tuple[int, tuple[int, int]]]  # by base: descriptor, device and inode
@@ -53,14 +87,21 @@ class LogFiles:
 
         Raises MalformedFrame.
         """
-        device, inode, base, start, size = expect(STRETCH, place)
-        if not 0 <= base <= start or not 0 < size <= FRAME_SIZE_MAX:
-            raise MalformedFrame(f"{size} bytes at {start} cannot stand in a file that begins at {base}")
         try:
-            descriptor = self._descriptor(base, (device, inode))
-            return None if descriptor is None else _read(descriptor, start - base, size, 0 if waits else os.RWF_NOWAIT)
+            found = self._find(place)
+            return None if found is None else _read(*found, 0 if waits else os.RWF_NOWAIT)
         except BlockingIOError:
             return None
+        except OSError as error:
+            log.info("the log's files are not read here: %s", error)
+            return None
+
+    def region(self, place: Buffer) -> FileRegion | None:
+        """The same bytes, for a socket to send them; None where they are not all in memory, or the system does not
+        tell. Raises MalformedFrame."""
+        try:
+            found = self._find(place)
+            return FileRegion(*found) if found is not None and _is_cached(*found) else None
         except OSError as error:
             log.info("the log's files are not read here: %s", error)
             return None
@@ -68,6 +109,14 @@ class LogFiles:
     def close(self) -> None:
         """Closes the files; the next `read` opens them again."""
         _close_all(self._open)
+
+    def _find(self, place: Buffer) -> tuple[int, int, int] | None:
+        """Descriptor, position, size of a STRETCH; None where its file is not there. Raises MalformedFrame, OSError."""
+        device, inode, base, start, size = expect(STRETCH, place)
+        if not 0 <= base <= start or not 0 < size <= FRAME_SIZE_MAX:
+            raise MalformedFrame(f"{size} bytes at {start} cannot stand in a file that begins at {base}")
+        descriptor = self._descriptor(base, (device, inode))
+        return None if descriptor is None else (descriptor, start - base, size)
 
     def _descriptor(self, base: int, identity: tuple[int, int]) -> int | None:
         known = self._open.get(base)
@@ -90,6 +139,15 @@ class LogFiles:
         known = self._open.pop(base, None)
         if known is not None:
             os.close(known[0])
+
+
+def _is_cached(descriptor: int, at: int, size: int) -> bool:
+    """Whether all pages of these bytes are in memory; False where the system does not tell."""
+    found = (ctypes.c_uint64 * 5)()
+    asked = (ctypes.c_uint64 * 2)(at, size)
+    if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(found), 0) != 0:
+        return False
+    return found[0] == (at + size - 1) // _PAGE - at // _PAGE + 1
 
 
 def _is_of_this_boot(welcome: Mapping[str, Any]) -> bool:

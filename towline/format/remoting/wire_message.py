@@ -10,8 +10,8 @@ message says itself which request it is or answers. Its body, all integers big-e
 """
 
 import struct
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Sequence, Sized
+from typing import Final, TypeVar
 
 from towline.errors import MalformedFrame
 from towline.format.wire.frames import Buffer
@@ -32,12 +32,13 @@ ANSWER_HEAD: Final = _head(ANSWER)
 HEAD_SIZE: Final = LENGTH.size + len(ANSWER_HEAD)  # of a frame, before its body
 _SIZES: Final = tuple(struct.Struct(f">B{count}I") for count in range(PARTS_MAX + 1))
 _HEADS: Final = tuple(struct.Struct(f">I{len(ANSWER_HEAD)}sB{count}I") for count in range(PARTS_MAX + 1))  # of a frame
+Part = TypeVar("Part", bound=Sized)
 _HEAD: Final = struct.Struct(f">I{len(ANSWER_HEAD)}s")
 assert len(REQUEST_HEAD) == len(ANSWER_HEAD)
 
 
-def encode_message(parts: Sequence[Buffer], *, from_node: bool) -> list[Buffer]:
-    """The frame in parts, of which the first is made and the others are not copied."""
+def encode_message(parts: Sequence[Part], *, from_node: bool) -> list[Part | bytes]:
+    """The frame in parts, of which the first is made and the others, of whatever kind they are, are not touched."""
     sizes = list(map(len, parts))
     count = len(sizes)
     length = HEAD_SIZE - LENGTH.size + _SIZES[count].size + sum(sizes)
