@@ -17,6 +17,7 @@ from .readers import SERVE_AWAY, Readers
 COMMIT_MS: Final = 50  # a pull's commit is with serve this late
 COMMITS_MAX: Final = 4_096  # queues of groups that wait
 _NOT_FOUND: Final = -1
+_NONE_YET: Final = ("UNKNOWN_GROUP", "UnknownTopic")  # refusals that say that there is no offset
 
 
 class GroupOffsets:
@@ -57,8 +58,9 @@ class GroupOffsets:
                 answer(ResponseCode.QUERY_NOT_FOUND, remark="not found: the group has no offset of this queue")
 
         def told(found: Facts | None, _: list[Buffer]) -> None:
-            if found is None:
-                answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
+            problem = refusal_in(found, "serve")
+            if found is None or (problem and found["error"] not in _NONE_YET):
+                answer(ResponseCode.SYSTEM_ERROR, remark=problem)  # not known: who takes it for none skips messages
                 return
             stored = found.get("offsets", {}).get(header.topic, {}).get(str(header.queue_id), _NOT_FOUND)
             if stored != _NOT_FOUND:

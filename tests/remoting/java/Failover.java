@@ -3,29 +3,25 @@ package towline.remoting;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
-import java.util.Map;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.atomic.AtomicInteger;
-import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import java.util.Arrays;
+import java.util.stream.Collectors;
+import org.apache.rocketmq.client.hook.SendMessageContext;
+import org.apache.rocketmq.client.hook.SendMessageHook;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendStatus;
-import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
-import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * A real producer and a real push consumer while masters come and go: NAMESRV TOPIC. One message after the other is sent
- * until it is acknowledged. Every 100th line of "acknowledged" is printed. A line on the standard input ends the sending;
- * then it waits until all that was acknowledged was consumed, and prints counts.
+ * A real producer and a group of two real push consumers while masters come and go: NAMESRV TOPIC. One message after the
+ * other is sent until it is acknowledged. All that happens is printed, a line each: "tried BODY" at each try,
+ * "acknowledged BODY", and what FailoverMember says. Lines on the standard input: "leave" and "return" (the second member),
+ * "end" (of the sending, which is told by "stopped"). The program ends with the standard input.
  */
 public final class Failover {
-    private static final int EVERY = 100;
-    private static final int POLL_MS = 1_000;
+    static final int POLL_MS = 1_000;
     private static final int SEND_MS = 3_000;
-    private static final long LAST_S = 120;
+
+    private static volatile boolean sends = true;
 
     private Failover() {
     }
@@ -33,34 +29,45 @@ public final class Failover {
     public static void main(String[] words) {
         int status = 1;
         try {
-            status = run(words[0], words[1]) ? 0 : 1;
+            run(words[0], words[1]);
+            status = 0;
         } catch (Exception error) {
             error.printStackTrace();
         }
         System.exit(status);
     }
 
-    private static boolean run(String names, String topic) throws Exception {
-        Map<String, AtomicInteger> consumed = new ConcurrentHashMap<>();
-        Set<String> acknowledged = ConcurrentHashMap.newKeySet();
+    static void say(Object... words) {
+        System.out.println(Arrays.stream(words).map(Object::toString).collect(Collectors.joining(" ")));
+    }
+
+    private static void run(String names, String topic) throws Exception {
         DefaultMQProducer producer = producer(names);
-        DefaultMQPushConsumer consumer = consumer(names, topic, consumed);
-        try {
-            AtomicInteger again = new AtomicInteger();
-            send(producer, topic, acknowledged, again);
-            long until = System.nanoTime() + LAST_S * 1_000_000_000L;
-            while (!consumed.keySet().containsAll(acknowledged) && System.nanoTime() < until) {
-                Thread.sleep(20);
+        FailoverMember first = FailoverMember.join(names, topic, "first");
+        FailoverMember second = FailoverMember.join(names, topic, "second");
+        Thread sender = new Thread(() -> send(producer, topic));
+        sender.start();
+        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String order = orders.readLine(); order != null; order = orders.readLine()) {
+            switch (order) {
+                case "leave":
+                    second.leave();
+                    break;
+                case "return":
+                    second = FailoverMember.join(names, topic, "second");
+                    break;
+                case "end":
+                    sends = false;
+                    sender.join();
+                    say("stopped");
+                    break;
+                default:
+                    throw new IllegalArgumentException(order);
             }
-            int doubles = consumed.values().stream().mapToInt(each -> each.get() - 1).sum();
-            long lost = acknowledged.stream().filter(each -> !consumed.containsKey(each)).count();
-            System.out.println("sent again " + again + ", doubles " + doubles);
-            System.out.println("acknowledged " + acknowledged.size() + ", lost " + lost);
-            return lost == 0;
-        } finally {
-            producer.shutdown();
-            consumer.shutdown();
         }
+        first.leave();
+        second.leave();
+        producer.shutdown();
     }
 
     private static DefaultMQProducer producer(String names) throws Exception {
@@ -69,51 +76,48 @@ public final class Failover {
         producer.setPollNameServerInterval(POLL_MS);
         producer.setHeartbeatBrokerInterval(POLL_MS);
         producer.setSendMsgTimeout(SEND_MS);
+        producer.getDefaultMQProducerImpl().registerSendMessageHook(new Tries());
         producer.start();
         return producer;
     }
 
-    private static DefaultMQPushConsumer consumer(String names, String topic, Map<String, AtomicInteger> consumed)
-        throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("failover-consumers");
-        consumer.setNamesrvAddr(names);
-        consumer.setPollNameServerInterval(POLL_MS);
-        consumer.setHeartbeatBrokerInterval(POLL_MS);
-        consumer.setPersistConsumerOffsetInterval(POLL_MS);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(topic, "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            for (MessageExt each : messages) {
-                String body = new String(each.getBody(), StandardCharsets.UTF_8);
-                consumed.computeIfAbsent(body, any -> new AtomicInteger()).incrementAndGet();
-            }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
-        consumer.start();
-        return consumer;
-    }
-
-    private static void send(DefaultMQProducer producer, String topic, Set<String> acknowledged, AtomicInteger again)
-        throws Exception {
-        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (int number = 0; !orders.ready();) {
-            String body = "message " + number;
+    private static void send(DefaultMQProducer producer, String topic) {
+        for (int number = 0; sends;) {
+            String body = Integer.toString(number);
             try {
                 Message message = new Message(topic, body.getBytes(StandardCharsets.UTF_8));
-                if (producer.send(message).getSendStatus() != SendStatus.SEND_OK) {
-                    again.incrementAndGet();
-                    continue;
+                if (producer.send(message).getSendStatus() == SendStatus.SEND_OK) {
+                    say("acknowledged", body);
+                    number++;
                 }
             } catch (Exception away) {
-                again.incrementAndGet();
-                Thread.sleep(20);
-                continue;
+                pause();
             }
-            acknowledged.add(body);
-            number++;
-            if (number % EVERY == 0) {
-                System.out.println("acknowledged " + number);
-            }
+        }
+    }
+
+    static void pause() {
+        try {
+            Thread.sleep(20);
+        } catch (InterruptedException end) {
+            sends = false;
+        }
+    }
+
+    /** Overhears each request that sends a message, also those that the client repeats by itself. */
+    private static final class Tries implements SendMessageHook {
+        @Override
+        public String hookName() {
+            return "tries";
+        }
+
+        @Override
+        public void sendMessageBefore(SendMessageContext context) {
+            say("tried", new String(context.getMessage().getBody(), StandardCharsets.UTF_8));
+        }
+
+        @Override
+        public void sendMessageAfter(SendMessageContext context) {
         }
     }
 }
