@@ -5,6 +5,7 @@ What a pull commits goes there a moment later, with what others have committed, 
 
 from typing import Any, Final
 
+from towline.errors import UnknownTopic
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import ConsumerOffset, read_header
@@ -17,7 +18,7 @@ from .readers import SERVE_AWAY, Readers
 COMMIT_MS: Final = 50  # a pull's commit is with serve this late
 COMMITS_MAX: Final = 4_096  # queues of groups that wait
 _NOT_FOUND: Final = -1
-_NONE_YET: Final = ("UNKNOWN_GROUP", "UnknownTopic")  # refusals that say that there is no offset
+_NONE_YET: Final = ("UNKNOWN_GROUP", UnknownTopic.__name__)  # refusals that say that there is no offset
 
 
 class GroupOffsets:
@@ -67,7 +68,7 @@ class GroupOffsets:
                 answer(ResponseCode.SUCCESS, {"offset": str(stored)})
                 return
             try:
-                self._readers.bounds(header.topic, header.queue_id, begins)
+                self._readers.bounds(header.topic, header.queue_id, begins, answer.refuse)
             except RequestRefused as refused:
                 answer.refuse(refused)
 

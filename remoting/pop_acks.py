@@ -173,7 +173,7 @@ class PopAcks:
             ended("" if offset < low else "its place in the log is not known yet")
 
         try:
-            self._readers.bounds(queue.topic, queue.number, told)
+            self._readers.bounds(queue.topic, queue.number, told, lambda refused: ended(refused.sentence))
         except RequestRefused as refused:
             ended(refused.sentence)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from towline.errors import MalformedFrame
+from towline.errors import MalformedFrame, UnknownTopic
 from towline.filter import sql, tags
 from towline.filter.errors import BadExpression
 from towline.format.record.record import decode
@@ -194,13 +194,28 @@ class Readers:
         """GET_MAX_OFFSET, GET_MIN_OFFSET. Raises MalformedFrame, RequestRefused."""
         header = read_header(QueueOfTopic, request.fields)
         wants_end = request.code == RequestCode.GET_MAX_OFFSET
-        self.bounds(header.topic, header.queue_id, lambda low, end: _say_offset(answer, end if wants_end else low))
 
-    def bounds(self, topic: str, queue_id: int, then: Callable[[int, int], None]) -> None:
-        """Asks for the bounds of a queue; (0, 0) of one that is not there. Raises RequestRefused."""
+        def then(low: int, end: int) -> None:
+            _say_offset(answer, end if wants_end else low)
+
+        self.bounds(header.topic, header.queue_id, then, answer.refuse)
+
+    def bounds(
+        self,
+        topic: str,
+        queue_id: int,
+        then: Callable[[int, int], None],
+        refused: Callable[[RequestRefused], None],
+    ) -> None:
+        """Asks for the bounds of a queue; (0, 0) of one that is not there. `refused` is called where they are not
+        known: who took 0 for the end would read all again. Raises RequestRefused."""
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
-            rows = [] if facts is None or "error" in facts else facts["queues"]
+            problem = refusal_in(facts, "serve")
+            if facts is None or (problem and facts["error"] != UnknownTopic.__name__):
+                refused(RequestRefused(ResponseCode.SYSTEM_ERROR, problem))
+                return
+            rows = [] if problem else facts["queues"]
             found = next((row for row in rows if row["queue"] == queue_id), {"min": 0, "max": 0})
             then(int(found["min"]), int(found["max"]))
 
@@ -230,7 +245,10 @@ class Readers:
             return
 
         def received(parts: list[Buffer]) -> None:
-            found = expect(PULL_ANSWER, parts[0])[4] if parts else 0
+            if not parts:
+                answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
+                return
+            found = expect(PULL_ANSWER, parts[0])[4]
             time = decode(bytes(parts[2]), check_crc=False).store_timestamp if found else -1
             answer(ResponseCode.SUCCESS, {"timestamp": str(time)})
 
@@ -239,7 +257,7 @@ class Readers:
             if not self._serve.pull(pull, received):
                 answer(ResponseCode.SYSTEM_ERROR, remark=SERVE_AWAY)
 
-        self.bounds(header.topic, header.queue_id, then)
+        self.bounds(header.topic, header.queue_id, then, answer.refuse)
 
     # --- single messages
 
