@@ -68,7 +68,7 @@ class NodeAdmin:
             if group is not TowlineKeys
             for name in group.__annotations__.keys() & group.model_fields.keys()
         }
-        found["listenPort"] = str(settings.remoting_port)  # where clients of a broker connect
+        found["listenPort"] = str(settings.listen_port)  # where clients of a broker connect
         return found
 
     def _table(self, earliest_ms: int) -> dict[str, str]:

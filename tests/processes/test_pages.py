@@ -49,7 +49,7 @@ class Page:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
-    ports = {name: free_port() for name in ("listen_port", "serve_port", "schedule_port")}
+    ports = {name: free_port() for name in ("put_port", "serve_port", "schedule_port")}
     made = TestNode("master", tmp_path_factory.mktemp("pages") / "store", timer_max_delay_sec=7_200, **ports)
     with ending(made):
         made.start()
