@@ -67,9 +67,16 @@ def test_a_master_names_the_port_that_is_taken_who_has_it_and_the_setting(
     assert who.endswith(")")
 
 
-@pytest.mark.parametrize("setting", ["serve_port", "ha_listen_port"])
+@pytest.mark.parametrize("setting", ["name_server_port", "fast_listen_port"])
+def test_so_it_does_where_only_another_port_of_clients_is_taken(start: Start, taken: int, setting: str) -> None:
+    said = sentence(start("master", **PORTS | {"listen_port": free_port(), setting: taken}))
+    assert f"127.0.0.1:{taken}, as {setting} says: Address already in use by process {os.getpid()}" in said
+
+
+@pytest.mark.parametrize("setting", ["listen_port", "serve_port", "ha_listen_port"])
 def test_a_slave_does_too(start: Start, taken: int, setting: str) -> None:
-    peers = f"0=127.0.0.1:{free_port()},1=127.0.0.1:{taken}"
+    own = taken if setting == "ha_listen_port" else free_port()
+    peers = f"0=127.0.0.1:{free_port()},1=127.0.0.1:{own}"
     given = PORTS | {setting: taken, "ha_peers": peers, "ha_master_address": f"127.0.0.1:{free_port()}"}
     assert f"127.0.0.1:{taken}, as {setting} says" in sentence(start("slave", **given))
 

@@ -80,7 +80,7 @@ def test_clients_come_to_its_port_on_loopback_and_beyond_it_over_tls():
 def test_a_port_of_clients_that_the_file_names_by_itself_is_not_taken_back():
     named = TEXT.replace('host = "10.0.0.7"', 'host = "10.0.0.7"\nlisten_port = 10911')
     assert given("a", 0, "master", named)["listen_port"] == "10911"
-    with pytest.raises(BadSetting, match="listen_port.*beyond loopback takes TLS"):
+    with pytest.raises(BadSetting, match=r"listen_port.*beyond loopback takes TLS"):
         check_settings(parse_cluster(named, PATH))
     check_settings(parse_cluster(named.replace("listen_port = 10911", "listen_port = 0"), PATH))
 

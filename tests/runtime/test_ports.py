@@ -32,7 +32,7 @@ class TestDefaults:
     def test_every_address_of_loopback_counts(self, host):
         assert ports(*CLIENTS, listen_host=host) == ROCKETMQS
 
-    @pytest.mark.parametrize("insecure", [True, "true", "1", "on"])
+    @pytest.mark.parametrize("insecure", [True, 1, "true", "True", "t", "1", "on", "yes", "Y"])
     def test_beyond_loopback_where_anybody_may_come(self, insecure):
         assert ports(*CLIENTS, **BEYOND, insecure=insecure) == ROCKETMQS
 
@@ -142,11 +142,11 @@ class TestRefusals:
 
 class TestWhyThereIsNone:
     def test_beyond_loopback_it_is_said_with_what_to_set(self):
-        said = why_no_clients(read_settings(None, BEYOND | KEYS, {}))
+        said = why_no_clients(dict(read_settings(None, BEYOND | KEYS, {})))
         assert "the remoting port is off (listen_port 0): beyond loopback it takes TLS" in said
         for name in ("listen_port", "tls_server_cert_path", "tls_server_key_path", "tls_server_mode=ENFORCING"):
             assert name in said
 
     @pytest.mark.parametrize("given", [{}, {"listen_port": 0}, BEYOND | KEYS | TLS, BEYOND | {"insecure": True}])
     def test_nothing_is_said_where_there_is_one_or_may_be_one(self, given):
-        assert why_no_clients(read_settings(None, given, {})) == ""
+        assert why_no_clients(dict(read_settings(None, given, {}))) == ""

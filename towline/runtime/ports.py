@@ -2,16 +2,10 @@
 
 import ipaddress
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any, Final
 
 from .settings_model import FAST_LISTEN_PORT, HA_PORT, LISTEN_PORT, NAME_SERVER_PORT, PUT_PORT, TlsMode
-
-if TYPE_CHECKING:
-    from .settings import Settings
 
 OF_CLIENTS: Final = ("listen_port", "fast_listen_port", "name_server_port")  # where `remoting` listens
 _GIVEN_FIRST: Final = ("serve_port", "ha_listen_port", "put_port", "schedule_port", *OF_CLIENTS)
@@ -26,7 +20,7 @@ _TLS: Final = (
     "TLS, since signatures hide nothing: set tls_server_cert_path, tls_server_key_path and "
     "tls_server_mode=ENFORCING, or pass --insecure"
 )
-_SWITCH: Final = TypeAdapter(bool)
+_YES: Final = ("true", "t", "yes", "y", "on", "1")  # a switch, as pydantic reads it
 
 
 def is_loopback(host: str) -> bool:
@@ -61,30 +55,29 @@ def may_take_clients(given: Mapping[str, Any]) -> bool:
     Of settings, or of what was given for them."""
     if is_loopback(str(given.get("listen_host", "127.0.0.1"))):
         return True
-    with suppress(ValidationError):  # it is refused where it stands
-        if _SWITCH.validate_python(given.get("insecure", False)):
-            return True
+    if str(given.get("insecure")).lower() in _YES:
+        return True
     mode = given.get("tls_server_mode")
     encrypted = mode in (TlsMode.ENFORCING, TlsMode.ENFORCING.value)
     return bool(encrypted and given.get("tls_server_cert_path") and given.get("tls_server_key_path"))
 
 
-def why_no_clients(settings: "Settings") -> str:
+def why_no_clients(settings: Mapping[str, Any]) -> str:
     """Why a node that is reached from beyond loopback has no port for clients, and what to set; "" where it has one,
     and where it may have one and nobody wants it."""
-    if settings.listen_port or may_take_clients(dict(settings)):
+    if settings["listen_port"] or may_take_clients(settings):
         return ""
     return f"the remoting port is off (listen_port 0): beyond loopback it takes {_TLS}"
 
 
-def broken_ports(settings: "Settings") -> Iterator[tuple[tuple[str, ...], str]]:
+def broken_ports(settings: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
     """(keys, why they cannot stand together). The first of them that was given is the one to blame."""
-    if settings.listen_port and not may_take_clients(dict(settings)):
+    if settings["listen_port"] and not may_take_clients(settings):
         yield ("listen_port",), f"beyond loopback takes {_TLS}"
     for key in ("name_server_port", "fast_listen_port"):
-        if getattr(settings, key) and not settings.listen_port:
+        if settings[key] and not settings["listen_port"]:
             yield (key,), "needs listen_port: that is where routes lead"
-    ports = {key: getattr(settings, key) for key in _GIVEN_FIRST if getattr(settings, key)}
+    ports = {key: settings[key] for key in _GIVEN_FIRST if settings[key]}
     twice = tuple(key for key, port in ports.items() if list(ports.values()).count(port) > 1)
     if twice:
         yield twice, f"{' and '.join(twice)} must differ"

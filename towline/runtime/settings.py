@@ -20,7 +20,7 @@ from towline.format.files.seed import parse_seed
 from towline.limits import BLANK_SIZE_MIN, DAY_S, DELAY_MAX_S, NODE_MAX, PAGE, RECORD_OVERHEAD_MAX
 
 from .broker_conf import NOT_APPLICABLE, read_broker_conf
-from .ports import OF_CLIENTS, broken_ports, defaults_of_ports, is_loopback
+from .ports import broken_ports, defaults_of_ports, is_loopback
 from .scheduling import Scheduling, parse_scheduling
 from .settings_model import (
     INT32_MAX,
@@ -129,7 +129,7 @@ class Settings(
     @property
     def remoting_addresses(self) -> list[tuple[str, int]]:
         """Where RocketMQ's clients are listened to."""
-        ports = [getattr(self, key) for key in OF_CLIENTS]
+        ports = self.listen_port, self.fast_listen_port, self.name_server_port
         return [(self.listen_host, port) for port in ports if port]
 
     @property
@@ -270,7 +270,7 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     commit_log = s.store_path_root_dir / "commitlog"
     if s.store_path_commit_log not in (None, commit_log):
         yield ("store_path_commit_log",), f"must be {commit_log}, on the disk of the store root"
-    yield from broken_ports(s)
+    yield from broken_ports(dict(s))
     if _INDEX_HEADER + _INDEX_SLOT * s.max_hash_slot_num + _INDEX_ENTRY * s.max_index_num > INT32_MAX:
         yield ("max_index_num", "max_hash_slot_num"), f"an index file is at most {INT32_MAX} bytes, as in RocketMQ"
     if 0 < s.file_reserved_bytes < SEGMENTS_MIN * s.mapped_file_size_commit_log:

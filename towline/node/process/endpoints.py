@@ -31,7 +31,7 @@ def shown_endpoints(settings: Settings, runtime: Runtime, role: str) -> dict[str
 
 def why_no_remoting(settings: Settings, role: str) -> str:
     """Why a node has no port for clients though its role has one, and what to set; "" where nothing is to be said."""
-    return why_no_clients(settings) if takes_clients(role, settings) else ""
+    return why_no_clients(dict(settings)) if takes_clients(role, settings) else ""
 
 
 def refusal_endpoints(settings: Settings, runtime: Runtime) -> list[str]:
