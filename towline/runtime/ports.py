@@ -33,12 +33,9 @@ def is_loopback(host: str) -> bool:
 def defaults_of_ports(given: Mapping[str, Any]) -> dict[str, Any]:
     """Those that follow from what was given, and are not the defaults of the model. `given` is not checked yet."""
     found: dict[str, Any] = {}
-    if "listen_port" not in given and not may_take_clients(given):
-        found["listen_port"] = 0
-    if str({"listen_port": LISTEN_PORT, **given, **found}["listen_port"]) != str(
-        LISTEN_PORT
-    ):  # a second node, or none of them
-        found |= {"fast_listen_port": 0, "name_server_port": 0}
+    listen = given.get("listen_port", LISTEN_PORT if may_take_clients(given) else 0)
+    if str(listen) != str(LISTEN_PORT):  # of a second node of the machine, or of none
+        found = {"listen_port": listen, "fast_listen_port": 0, "name_server_port": 0}
     if str(given.get("serve_port", "")).isdecimal():  # anything else is refused where it stands
         found["schedule_port"] = _port_after(int(given["serve_port"]), {**_DEFAULTS, **found, **given})
     return found
