@@ -112,7 +112,7 @@ def _as_written(cluster: Cluster, store: Path) -> str:
 
 
 def _port(cluster: Cluster, host: str) -> int:
-    """A `port` whose four ports no node of the file has on that host, and nobody else where that is this machine."""
+    """A `port` whose ports no node of the file has on that host, and nobody else where that is this machine."""
     taken = {port for node in cluster.nodes if node.host == host for port in node.ports.values()}
     here = any(is_here(node) for node in cluster.nodes if node.host == host)
     return next(free_bases(lambda port: port not in taken and (not here or is_free(port))))

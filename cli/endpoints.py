@@ -13,10 +13,9 @@ Endpoint = Annotated[
     str | None,
     typer.Option(
         "--endpoint",
-        help="Address of the process that answers (listen_port for puts, serve_port for reads, schedule_port for "
-        "transactions; remoting_port for all), as tcp://HOST:PORT or ipc:///PATH, or tls://HOST:PORT?ca=FILE of a "
-        "remoting_port; those of several nodes with commas; for put, get and "
-        "group also cluster:PATH of a cluster file.",
+        help="Address of the node: its listen_port, as tcp://HOST:PORT or tls://HOST:PORT?ca=FILE; or of the process "
+        "that answers (put_port for puts, serve_port for reads, schedule_port for transactions), also as ipc:///PATH; "
+        "those of several nodes with commas; for put, get and group also cluster:PATH of a cluster file.",
     ),
 ]
 LocalStore = Annotated[

@@ -41,7 +41,14 @@ Foreground = Annotated[
 Flush = Annotated[
     FlushDiskType | None, typer.Option("--flush-disk-type", help="When an acknowledgement waits for the disk.")
 ]
-ServePort = Annotated[int | None, typer.Option("--serve-port", min=0, max=65535, help="TCP port of reads, 0 for none.")]
+Port = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="TCP port of RocketMQ's clients and ours, 0 for none.")
+]
+PutPort = Annotated[int | None, typer.Option("--put-port", min=0, max=65535, help="ZeroMQ port of puts, 0 for none.")]
+ServePort = Annotated[
+    int | None, typer.Option("--serve-port", min=0, max=65535, help="ZeroMQ port of reads, 0 for none.")
+]
+HaPort = Annotated[int | None, typer.Option("--ha-port", min=0, max=65535, help="ZeroMQ port for slaves, 0 for none.")]
 Alone = Annotated[
     bool, typer.Option("--alone", help="Be master though no peer answers: none of them can be master now.")
 ]
@@ -63,9 +70,10 @@ def start_master(
     broker_role: Annotated[
         BrokerRole | None, typer.Option(help="Whether an acknowledgement waits for the slaves.")
     ] = None,
-    port: Annotated[int | None, typer.Option("--port", min=0, max=65535, help="TCP port of puts, 0 for none.")] = None,
+    port: Port = None,
+    put_port: PutPort = None,
     serve_port: ServePort = None,
-    ha_port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port for slaves.")] = None,
+    ha_port: HaPort = None,
     without: Without = None,
     alone: Alone = False,
     accept_loss: AcceptLoss = False,
@@ -79,6 +87,7 @@ def start_master(
         "flush_disk_type": flush_disk_type.value if flush_disk_type else None,
         "broker_role": broker_role.value if broker_role else None,
         "listen_port": port,
+        "put_port": put_port,
         "serve_port": serve_port,
         "ha_listen_port": ha_port,
         "insecure": "true" if insecure else None,
@@ -97,7 +106,10 @@ def start_slave(
     config: Config = None,
     settings: Set = None,
     flush_disk_type: Flush = None,
+    port: Port = None,
+    put_port: PutPort = None,
     serve_port: ServePort = None,
+    ha_port: HaPort = None,
     seed: Annotated[
         str | None,
         typer.Option(
@@ -121,7 +133,10 @@ def start_slave(
     named = {
         "ha_master_address": ha_master,
         "flush_disk_type": flush_disk_type.value if flush_disk_type else None,
+        "listen_port": port,
+        "put_port": put_port,
         "serve_port": serve_port,
+        "ha_listen_port": ha_port,
         "insecure": "true" if insecure else None,
     }
     flags = load_module("cli.node_work", "server").flags_of(config, settings or [], named, without or [])

@@ -41,7 +41,7 @@ class RemotingNode(TowlineNode):
 
     def __init__(self, directory: Path, setup: Setup) -> None:
         port = free_port()
-        super().__init__(directory, setup, remoting_port=port, broker_ip1=HOST)
+        super().__init__(directory, setup, listen_port=port, broker_ip1=HOST)
         self.address = f"{HOST}:{port}"
 
 

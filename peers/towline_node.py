@@ -33,7 +33,7 @@ AWAIT_S: Final = 120.0
 GONE_S: Final = 10.0
 ATTACH_LINES_MAX: Final = 100
 SYNCS: Final = "msync,fdatasync,fsync"
-_OF_A_MASTER: Final = ("broker_role", "ha_listen_port", "remoting_port", *SYNC)
+_OF_A_MASTER: Final = ("broker_role", "ha_listen_port", "listen_port", *SYNC)
 _FLUSH: Final = {Durability.ASYNC: "ASYNC_FLUSH", Durability.SYNC: "SYNC_FLUSH"}
 
 
@@ -48,7 +48,7 @@ class TowlineNode:
         settings: dict[str, Any] = SETTINGS | {
             "flush_disk_type": _FLUSH[setup.durability],
             "mapped_file_size_commit_log": SEGMENT,
-            "listen_port": 0,
+            "put_port": 0,
             **more,
         }
         self._ended = ExitStack()

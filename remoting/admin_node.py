@@ -62,14 +62,12 @@ class NodeAdmin:
     def settings(self) -> dict[str, str]:
         """The settings that RocketMQ has too, under its names."""
         settings = self._node.settings
-        found = {
+        return {
             facts_of(group, name)["rocketmq"] or camel(name): _text(getattr(settings, name))
             for group in GROUPS
             if group is not TowlineKeys
             for name in group.__annotations__.keys() & group.model_fields.keys()
         }
-        found["listenPort"] = str(settings.remoting_port)  # where clients of a broker connect
-        return found
 
     def _table(self, earliest_ms: int) -> dict[str, str]:
         self._sample()

@@ -8,6 +8,7 @@ closed at once; where all together hold more than HELD_MAX, the one that holds m
 """
 
 import ipaddress
+import os
 import resource
 import selectors
 import socket
@@ -282,7 +283,8 @@ class Connections:
                 sock = socket.create_server((address[0].strip("[]"), address[1]), family=family, backlog=BACKLOG)
             except OSError as error:
                 self.close()
-                raise CannotListen(f"tcp://{address[0]}:{address[1]}", error.errno or 0, str(error.strerror)) from None
+                why = os.strerror(error.errno) if error.errno else str(error)  # its own text says the address again
+                raise CannotListen(f"tcp://{address[0]}:{address[1]}", error.errno or 0, why) from None
             sock.setblocking(False)
             self._selector.register(sock, selectors.EVENT_READ, sock)
             self._listening.append(sock)

@@ -20,7 +20,7 @@ class GroupSearch:
 
     def __init__(self, node: Node) -> None:
         self._node, settings = node, node.settings
-        where = f"{settings.broker_ip1}:{settings.remoting_port}"
+        where = f"{settings.broker_ip1}:{settings.listen_port}"
         self._is_slave = settings.broker_role is BrokerRole.SLAVE
         reads = settings.slave_read_enable and bool(settings.ha_peers)
         self._own = {slave_id(settings.broker_id): where} if self._is_slave and reads else {}

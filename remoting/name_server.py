@@ -95,7 +95,7 @@ class NameServerAgent:
             None,
             self._connections,
             keys,
-            settings.remoting_port,
+            settings.listen_port,
             clock,
             node.log,
         )

@@ -100,7 +100,7 @@ class Names:
         settings = self._settings
         told = {
             "bindAddress": settings.listen_host,
-            "listenPort": str(settings.name_server_port or settings.remoting_port),
+            "listenPort": str(settings.name_server_port or settings.listen_port),
             "serverChannelMaxIdleTimeSeconds": str(int(SILENT_S)),
         }
         answer(ResponseCode.SUCCESS, body=properties_text(told))

@@ -174,7 +174,7 @@ class RemotingAgent:
             self._put,
             self._connections,
             key_ring_of(node),
-            node.settings.remoting_port,
+            node.settings.listen_port,
             node.clock.now_ms,
             node.log,
             OwnPulls(self._topics, self._log_reads),
@@ -199,7 +199,7 @@ class RemotingAgent:
             ring,
             size,
             cluster=settings.broker_cluster_name,
-            store_host=Host(ipaddress.ip_address(settings.broker_ip1).packed, settings.remoting_port),
+            store_host=Host(ipaddress.ip_address(settings.broker_ip1).packed, settings.listen_port),
             store_ipv6=bool(welcome.get("store_host_ipv6")),
             wall_ms=self._node.clock.now_ms,
             deadline_ms=DEADLINE_MS,
@@ -208,7 +208,7 @@ class RemotingAgent:
 
     def _for_producers(self) -> dict[int, Handler]:
         node, settings = self._node, self._node.settings
-        host = Host(ipaddress.ip_address(settings.broker_ip1).packed, settings.remoting_port)
+        host = Host(ipaddress.ip_address(settings.broker_ip1).packed, settings.listen_port)
         producers = Producers(
             self._put,
             self._topics,
@@ -429,7 +429,7 @@ class RemotingAgent:
 
     @property
     def _where(self) -> str:
-        return f"{self._node.settings.broker_ip1}:{self._node.settings.remoting_port}"
+        return f"{self._node.settings.broker_ip1}:{self._node.settings.listen_port}"
 
     @property
     def _facts_of_broker(self) -> BrokerFacts:

@@ -153,7 +153,7 @@ class ServeAgent:
                 welcome(
                     node,
                     pull_bytes_max=pull_size_max(settings),
-                    put_port=settings.listen_port if role == "master" else 0,
+                    put_port=settings.put_port if role == "master" else 0,
                     commitlog=str(node.store.commitlog.resolve()),
                     boot=boot_id(),
                     tail=tail_facts(node),

@@ -155,7 +155,7 @@ class SendAgent:
     def _greet(self, facts: dict[str, Any]) -> dict[str, Any]:
         """The facts of a welcome. Raises LinkRefused with both sides' values when the two logs do not fit together."""
         if facts.get("role") != "slave":
-            put_port = self._node.settings.listen_port
+            put_port = self._node.settings.put_port
             return {"now": self._node.clock.now_ms(), "epoch": self._epoch, "put_port": put_port}
         slave = SlaveGreeting.of(facts)
         self._replace_link(slave.node, slave.instance)

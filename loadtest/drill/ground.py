@@ -40,6 +40,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "flush_disk_type": "SYNC_FLUSH",
     "metadata_interval_ms": 200,
     "slave_timeout": 1000,
+    "listen_port": 0,
     "serve_port": 0,
     "schedule_port": 0,
 }
@@ -285,7 +286,7 @@ def _place_of(number: int, ports: dict[int, tuple[int, int]], network: Network, 
         "broker_cluster_name": "drill",
         "listen_host": network.listen,
         "insecure": network.listen != LOOPBACK,  # a network of its own, which nobody else is in
-        "listen_port": put,
+        "put_port": put,
         "ha_listen_port": ha,
         "ha_peers": ",".join(f"{peer}={network.at(number, peer)}:{port}" for peer, (_, port) in ports.items()),
         "total_replicas": shape.nodes,

@@ -140,6 +140,13 @@ def why_no_namespace() -> str:
 
 @contextmanager
 def namespace() -> Iterator[Filtered]:
+    """A network of its own that can be cut. Raises DrillImpossible."""
+    with own_network():
+        yield Filtered()
+
+
+@contextmanager
+def own_network() -> Iterator[None]:
     """This thread, and every process and thread that it starts inside, have a network of their own, loopback alone.
 
     Raises DrillImpossible.
@@ -151,7 +158,7 @@ def namespace() -> Iterator[Filtered]:
             raise DrillImpossible("partition", os.strerror(ctypes.get_errno()))
         try:
             _run("ip", "link", "set", "lo", "up")
-            yield Filtered()
+            yield
         finally:
             if library.setns(before, NEW_NETWORK):
                 raise OSError(ctypes.get_errno(), "the network of before cannot be entered again")

@@ -27,7 +27,7 @@ SMALL = (
     *("--set", "mapped_file_size_commit_log=1048576", "--set", "max_message_size=65536"),
     *("--set", "max_hash_slot_num=1000", "--set", "max_index_num=10000"),
     *("--set", "request_size_max=262144", "--set", "flush_disk_type=SYNC_FLUSH"),
-    *("--port", "0", "--serve-port", "0"),
+    *("--port", "0", "--put-port", "0", "--serve-port", "0"),
 )
 
 

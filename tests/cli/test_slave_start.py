@@ -59,8 +59,7 @@ def slave(runtime, port, towline, tmp_path):
     store = tmp_path / "slave"
 
     def start(address, *settings):
-        given = [word for word in SMALL if word not in ("--port", "0", "--serve-port")]
-        return towline("slave", "start", "--store", store, *given, *settings, "--serve-port", 0, "--ha-master", address)
+        return towline("slave", "start", "--store", store, *SMALL, *settings, "--ha-master", address)
 
     yield start
     if processes_of(store):

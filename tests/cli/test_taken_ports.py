@@ -18,7 +18,7 @@ from towline.start import home
 from .conftest import Done
 from .test_node_commands import SMALL, TOWLINE
 
-PORTS = {"listen_port": 0, "serve_port": 0, "ha_listen_port": 0, "schedule_port": 0}
+PORTS = {"listen_port": 0, "put_port": 0, "serve_port": 0, "ha_listen_port": 0, "schedule_port": 0}
 Start = Callable[..., Done]
 
 
@@ -36,7 +36,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
     def started(role: str, **settings: object) -> Done:
         flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        return command(role, "start", *SMALL[:-4], *flags)
+        return command(role, "start", *SMALL[:-6], *flags)
 
     yield started
     if processes_of(store):
@@ -67,9 +67,16 @@ def test_a_master_names_the_port_that_is_taken_who_has_it_and_the_setting(
     assert who.endswith(")")
 
 
-@pytest.mark.parametrize("setting", ["serve_port", "ha_listen_port"])
+@pytest.mark.parametrize("setting", ["name_server_port", "fast_listen_port"])
+def test_so_it_does_where_only_another_port_of_clients_is_taken(start: Start, taken: int, setting: str) -> None:
+    said = sentence(start("master", **PORTS | {"listen_port": free_port(), setting: taken}))
+    assert f"127.0.0.1:{taken}, as {setting} says: Address already in use by process {os.getpid()}" in said
+
+
+@pytest.mark.parametrize("setting", ["listen_port", "serve_port", "ha_listen_port"])
 def test_a_slave_does_too(start: Start, taken: int, setting: str) -> None:
-    peers = f"0=127.0.0.1:{free_port()},1=127.0.0.1:{taken}"
+    own = taken if setting == "ha_listen_port" else free_port()
+    peers = f"0=127.0.0.1:{free_port()},1=127.0.0.1:{own}"
     given = PORTS | {setting: taken, "ha_peers": peers, "ha_master_address": f"127.0.0.1:{free_port()}"}
     assert f"127.0.0.1:{taken}, as {setting} says" in sentence(start("slave", **given))
 
@@ -79,9 +86,9 @@ def test_a_slave_starts_without_the_port_that_it_needs_as_a_master_and_says_so(
 ) -> None:
     own, master = free_port(), free_port()
     peers = {"ha_peers": f"0=127.0.0.1:{master},1=127.0.0.1:{own}", "ha_master_address": f"127.0.0.1:{master}"}
-    assert start("slave", **PORTS | peers | {"ha_listen_port": own, "listen_port": taken}).status == 0
+    assert start("slave", **PORTS | peers | {"ha_listen_port": own, "put_port": taken}).status == 0
     said = (tmp_path / "store" / "run" / "node.log").read_text()
-    assert f"are not told who the master is: nobody can listen at tcp://127.0.0.1:{taken}, as listen_port says" in said
+    assert f"are not told who the master is: nobody can listen at tcp://127.0.0.1:{taken}, as put_port says" in said
     assert f"by process {os.getpid()} (" in said
 
 

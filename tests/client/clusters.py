@@ -41,7 +41,7 @@ class Cluster:
             put, serve, ha, schedule = ports[4 * number : 4 * number + 4]
             self.nodes[name] = GroupNode(directory, dict(topics), ports=(put, serve))
             rows += ["[[group]]", f'name = "{name}"', "[[group.node]]", "id = 0", f'store = "{name}/store"']
-            rows += [f"listen_port = {put}", f"serve_port = {serve}"]
+            rows += ["listen_port = 0", f"put_port = {put}", f"serve_port = {serve}"]
             rows += [f"ha_listen_port = {ha}", f"schedule_port = {schedule}"]
         self.path.write_text("\n".join(rows))
 

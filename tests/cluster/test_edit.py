@@ -43,7 +43,7 @@ def test_a_sample_is_a_cluster_file_with_as_many_nodes_as_asked_for(text):
 def test_a_sample_takes_ports_that_are_free():
     taken = {11_001, 11_030}
     nodes = list(parse_cluster(sample(1, 1, "demo", lambda port: port not in taken), PATH).nodes)
-    assert [node.ports["put"] for node in nodes] == [11_040, 11_060]
+    assert [node.ports["remoting"] for node in nodes] == [11_040, 11_060]
     with pytest.raises(ValueError, match="no ports"):
         sample(1, 0, "demo", lambda port: False)
 
@@ -71,7 +71,7 @@ def test_a_node_less_takes_its_own_lines_along_and_no_others(text, group):
 
 def test_a_changed_node_keeps_its_other_keys_and_the_comments(text):
     after, cluster = with_changed_node(text, PATH, "a", 1, {"id": 7, "store": "stores/other"})
-    assert cluster.group("a").node(7).ports["put"] == 11_020
+    assert cluster.group("a").node(7).ports["remoting"] == 11_020
     gone, came = changed(text, after)
     assert (len(gone), len(came)) == (2, 2)
     assert came[1] == 'store = "stores/other"  # relative to this file'
@@ -95,7 +95,7 @@ def test_nodes_in_one_list_are_changed_as_well():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda text: with_node(text, PATH, "a", NEW | {"port": 11_000}), "it is put of node 0"),
+        (lambda text: with_node(text, PATH, "a", NEW | {"port": 11_000}), "it is remoting of node 0"),
         (lambda text: with_node(text, PATH, "a", NEW | {"id": 1}), "2 tables have it"),
         (lambda text: without_node(text, PATH, "a", 0), "the group has the nodes 1"),
     ],

@@ -39,7 +39,8 @@ settings = { file_reserved_time = 24 }
 name = "b"
 [[group.node]]
 id = 5
-listen_port = 1
+listen_port = 0
+put_port = 1
 ha_listen_port = 2
 serve_port = 3
 schedule_port = 4
@@ -60,10 +61,13 @@ class TestAGoodFile:
 
     def test_says_where_each_service_is_reached_the_first_master_in_front(self, cluster):
         group = cluster.group("a")
-        assert group.endpoints("put") == ("tcp://host-8.example:10911", "tcp://10.0.0.7:10911")
+        assert group.endpoints("remoting") == ("tcp://host-8.example:10911", "tcp://10.0.0.7:10911")
+        assert group.endpoints("put") == ("tcp://host-8.example:10920", "tcp://10.0.0.7:10920")
         assert group.endpoints("serve") == ("tcp://host-8.example:10921", "tcp://10.0.0.7:10921")
         assert [node.address("ha") for node in group.nodes] == ["10.0.0.7:10912", "host-8.example:7000"]
-        assert dict(cluster.group("b").node(5).ports) == {"put": 1, "ha": 2, "serve": 3, "schedule": 4}
+        alone = {"remoting": 0, "put": 1, "ha": 2, "serve": 3, "schedule": 4}
+        assert dict(cluster.group("b").node(5).ports) == alone
+        assert [node.names_listen_port for node in cluster.nodes] == [False, False, True]
 
     def test_resolves_paths_from_its_own_directory(self, cluster):
         assert [str(node.store) for node in cluster.nodes] == [
@@ -100,8 +104,10 @@ BAD = [
     ("id twice", "id = 1", "id = 0", "group a, node 0", "id", "2 tables have it"),
     ("master that is none", 'name = "a"', 'name = "a"\nmaster = 7', "group a", "master", "has the nodes 0, 1"),
     ("no port", "port = 11000\n", "", "group a, node 0", "port", "is missing"),
-    ("port too high", "port = 11000", "port = 65530", "group a, node 0", "port", "makes 65540 the port of serve"),
+    ("port too high", "port = 11000", "port = 65530", "group a, node 0", "port", "makes 65539 the port of put"),
     ("port 0", "port = 11000", "port = 0", "group a, node 0", "port", "1 to 65535"),
+    ("port -1", "port = 11000", "port = 11000\nlisten_port = -1", "group a, node 0", "listen_port", "0 to 65535"),
+    ("put port 0", "port = 11000", "port = 11000\nput_port = 0", "group a, node 0", "put_port", "1 to 65535"),
     ("port twice", "port = 11020", "port = 11010", "group a, node 1", "listen_port", "serve of node 0"),
     ("port twice in one", "port = 11000", "port = 11000\nserve_port = 11001", "group a, node 0", "serve_port", "ha of"),
     ("no store", 'store = "a-0"\n', "", "group a, node 0", "store", "is missing"),
@@ -139,7 +145,7 @@ def test_ports_and_stores_of_two_machines_may_be_the_same():
 
 
 def test_localhost_is_the_same_machine_as_its_address():
-    with pytest.raises(BadCluster, match="put of node 0"):
+    with pytest.raises(BadCluster, match="remoting of node 0"):
         parse_cluster(SMALL.replace("port = 11020", 'host = "localhost"\nport = 11000'), PATH)
 
 

@@ -80,7 +80,7 @@ class TestAnotherMachine:
         assert run(["cluster", "scale", "a", "-n", "2", "--host", FAR, "-f", str(file), "--json"]) == 0
         assert "the file alone was changed" in json.loads(capfd.readouterr().out)["remarks"][0]
         new = read_cluster(file).groups[0].node(2)
-        assert (new.host, dict(new.ports)["put"]) == (FAR, 11_000)  # free there, as far as the file knows
+        assert (new.host, new.ports["remoting"]) == (FAR, 11_000)  # free there, as far as the file knows
 
 
 def test_a_node_that_never_ran_is_stopped_and_has_no_older_settings(cluster):

@@ -105,6 +105,13 @@ def test_compose_has_a_service_for_each_node_that_only_its_host_starts(files):
     assert 'tmpfs: ["/srv/run/$$a:mode=1777"]' in lines
 
 
+def test_compose_mounts_the_files_of_tls_too():
+    files = 'tls_server_mode = "ENFORCING", tls_server_cert_path = "n.crt", tls_server_key_path = "/etc/n.key"'
+    cluster = parse_cluster(TEXT.replace('keys_dir = "keys"', files), Path("/etc/towline/cluster.toml"))
+    compose = files_of(cluster, TARGET)["compose.yaml"]
+    assert compose.count('"/etc/towline/n.crt:/etc/towline/n.crt:ro", "/etc/n.key:/etc/n.key:ro"') == 2
+
+
 @pytest.mark.parametrize(
     ("text", "unit", "environment"),
     [

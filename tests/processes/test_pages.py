@@ -17,8 +17,12 @@ from towline.client.group.consumer import GroupConsumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 
-PUT = ("tcp://node0:10911,tcp://node1:10911", "tcp://node0:10911", "tcp://127.0.0.1:10911")
-SERVE = ("tcp://node:10921", "tcp://node0:10921", "tcp://127.0.0.1:10921")
+ADDRESSES = (
+    "tcp://node0:10911,tcp://node1:10911",
+    "tcp://node0:10911",
+    "tcp://node:10911",
+    "tcp://127.0.0.1:10911",
+)
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WAIT_S = 60.0
 
@@ -26,11 +30,11 @@ WAIT_S = 60.0
 class Page:
     """A page whose blocks know the same names, and another node than the page's."""
 
-    def __init__(self, path: Path, put: str, serve: str) -> None:
+    def __init__(self, path: Path, address: str) -> None:
         self._path = path
         text = path.read_text(encoding="utf-8")
         self._blocks = [(text.count("\n", 0, each.start()) + 1, each[1]) for each in BLOCK.finditer(text)]
-        self._instead = dict.fromkeys(PUT, put) | dict.fromkeys(SERVE, serve)
+        self._address = address
         self.names: dict[str, Any] = {"__name__": "__docs__"}
 
     def __len__(self) -> int:
@@ -39,8 +43,8 @@ class Page:
     def run(self, number: int) -> str:
         """What a block prints."""
         line, code = self._blocks[number]
-        for said, meant in self._instead.items():
-            code = code.replace(f'"{said}"', f'"{meant}"')
+        for said in ADDRESSES:
+            code = code.replace(f'"{said}"', f'"{self._address}"')
         printed = io.StringIO()
         with redirect_stdout(printed):
             exec(compile("\n" * line + code, str(self._path), "exec"), self.names)
@@ -49,8 +53,8 @@ class Page:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
-    ports = {name: free_port() for name in ("listen_port", "serve_port", "schedule_port")}
-    made = TestNode("master", tmp_path_factory.mktemp("pages") / "store", timer_max_delay_sec=7_200, **ports)
+    store = tmp_path_factory.mktemp("pages") / "store"
+    made = TestNode("master", store, timer_max_delay_sec=7_200, listen_port=free_port())
     with ending(made):
         made.start()
         yield made
@@ -59,10 +63,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
 
 @pytest.fixture
 def page(node: TestNode) -> Callable[[str], Page]:
-    put, serve = (
-        next(each for each in node.facts["endpoints"][name] if each.startswith("tcp")) for name in ("put", "serve")
-    )
-    return lambda name: Page(ROOT / name, put, serve)
+    [address] = node.facts["endpoints"]["remoting"]
+    return lambda name: Page(ROOT / name, address)
 
 
 def test_readme_sends_reads_and_shares(page: Callable[[str], Page]) -> None:

@@ -50,7 +50,7 @@ def remoting_node_of(kind: type[Kind], store: Path, **settings: object) -> Kind:
         "master",
         store,
         flush_disk_type="ASYNC_FLUSH",
-        remoting_port=port,
+        listen_port=port,
         name_server_port=names,
         transaction_time_out=500,
         transaction_check_interval=500,

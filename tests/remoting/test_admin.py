@@ -301,7 +301,7 @@ def test_settings_under_rocketmqs_names_and_none_of_our_own(node: RemotingNode, 
     expected = {"brokerName": "towline", "flushDiskType": "ASYNC_FLUSH", "enablePropertyFilter": "true",
                 "brokerIP1": "127.0.0.1", "listenPort": str(node.port), "timerMaxDelaySec": "60"}  # fmt: skip
     assert {name: lines[name] for name in expected} == expected
-    assert not {"keysDir", "insecure", "remotingPort"} & lines.keys()
+    assert not {"keysDir", "insecure", "putPort"} & lines.keys()
     assert json.loads(answer.fields["version"])["counter"] == 0
 
 

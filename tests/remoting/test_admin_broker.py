@@ -61,7 +61,7 @@ def test_the_permission_of_another_broker_is_nobodys(client: RawClient) -> None:
         (b"flushDiskType=SYNC_FLUSH\n", NO_PERMISSION, "flushDiskType is 'ASYNC_FLUSH' until the node is started"),
         (b"brokerName=towline\nmaxMessageSize=7", NO_PERMISSION, "maxMessageSize is "),
         (b"autoCreateTopicEnable=false", NO_PERMISSION, "autoCreateTopicEnable is 'true'"),
-        (b"remotingPort=1", INVALID, "no setting that RocketMQ has too is called 'remotingPort'"),
+        (b"putPort=1", INVALID, "no setting that RocketMQ has too is called 'putPort'"),
         (b"nobodysKey=1", INVALID, "'nobodysKey'"),
         (b"", ERROR, "lines of name=value"),
         (b"flushDiskType", ERROR, "'flushDiskType' is no line of name=value"),

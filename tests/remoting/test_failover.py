@@ -42,7 +42,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemotingGroup]:
         made = RemotingGroup(tmp_path_factory.mktemp("remoting"), 3, etcd, **settings)
         made.ports = [free_port() for _ in made.nodes]
         for node, port in zip(made.nodes, made.ports, strict=True):
-            node.flags += ["--set", f"remoting_port={port}"]
+            node.flags += ["--set", f"listen_port={port}"]
         ending = ended(*made.nodes)
         next(ending)
         made.start()

@@ -179,7 +179,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
         "master",
         tmp_path_factory.mktemp("mqadmin") / "store",
         flush_disk_type="ASYNC_FLUSH",
-        remoting_port=port,
+        listen_port=port,
         broker_name=NAME,
         timer_max_delay_sec=60,
         enable_property_filter=True,

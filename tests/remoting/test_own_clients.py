@@ -217,7 +217,7 @@ def test_the_page_says_how(node: RemotingNode) -> None:
     blocks = [block.partition("```")[0] for block in page.split("```python\n")[1:]]
     assert blocks
     for block in blocks:
-        exec(block.replace("127.0.0.1:9876", f"127.0.0.1:{node.port}"), {})
+        exec(block.replace("127.0.0.1:10911", f"127.0.0.1:{node.port}"), {})
 
 
 # --- kills

@@ -50,7 +50,7 @@ class PortsGroup(Group):
         made = cls(root, count, **settings)
         made.ports = [free_port() for _ in made.nodes]
         for node, port in zip(made.nodes, made.ports, strict=True):
-            node.flags += ["--set", f"remoting_port={port}"]
+            node.flags += ["--set", f"listen_port={port}"]
         return made
 
     def fill(self, topic: str, sent: list[bytes], queues: int = 2) -> None:

@@ -116,7 +116,7 @@ def test_without_tls_an_enforcing_port_says_what_to_write(node: RemotingNode) ->
 
 
 def test_with_tls_a_port_without_a_certificate_and_one_of_zeromqs_say_what_to_do(tmp_path: Path) -> None:
-    node = remoting_node(tmp_path / "store", listen_port=(put := free_port()))
+    node = remoting_node(tmp_path / "store", put_port=(put := free_port()))
     with ending(node):
         node.start()
         for port, why in (

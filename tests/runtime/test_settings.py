@@ -3,7 +3,6 @@
 import pickle
 import re
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -68,25 +67,11 @@ class TestSources:
         assert settings.ignored == ()
 
     def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(self, tmp_path):
-        file = write(tmp_path / "node.toml", "listen_port = 1\nserve_port = 2\nha_listen_port = 3\n")
+        file = write(tmp_path / "node.toml", "put_port = 1\nserve_port = 2\nha_listen_port = 3\n")
         environment = {"TOWLINE_SERVE_PORT": "20", "TOWLINE_HA_LISTEN_PORT": "30"}
-        settings = read_settings(file, {"ha_listen_port": 300, "listen_port": None}, environment)
-        assert (settings.listen_port, settings.serve_port, settings.ha_listen_port) == (1, 20, 300)
+        settings = read_settings(file, {"ha_listen_port": 300, "put_port": None}, environment)
+        assert (settings.put_port, settings.serve_port, settings.ha_listen_port) == (1, 20, 300)
         assert settings.queues_max == 65_536
-
-    @pytest.mark.parametrize(
-        ("flags", "expected"),
-        [
-            ({}, 10_922),
-            ({"serve_port": "7"}, 8),
-            ({"serve_port": 10_910}, 10_913),
-            ({"serve_port": 5, "listen_port": 6}, 7),
-            ({"serve_port": 0}, 0),
-            ({"serve_port": 0, "schedule_port": 9}, 9),
-        ],
-    )
-    def test_transactions_end_beside_the_port_for_reads(self, flags, expected):
-        assert read_settings(None, flags, {}).schedule_port == expected
 
     def test_values_from_the_environment_are_text_and_become_what_the_key_is(self):
         environment = {"TOWLINE_FLUSH_DISK_TYPE": "SYNC_FLUSH", "TOWLINE_AUTO_CREATE_TOPIC_ENABLE": "false"}
@@ -183,9 +168,9 @@ class TestValues:
     @pytest.mark.parametrize(
         ("key", "value", "why"),
         [
-            ("listen_port", "ten", "integer"),
-            ("listen_port", 65_536, "65535"),
-            ("listen_port", True, "a number is wanted"),
+            ("put_port", "ten", "integer"),
+            ("put_port", 65_536, "65535"),
+            ("put_port", True, "a number is wanted"),
             ("flush_disk_type", "SYNC", "'ASYNC_FLUSH' or 'SYNC_FLUSH'"),
             ("mapped_file_size_commit_log", 5000, "multiple of 4096"),
             ("mapped_file_size_commit_log", 2**31, "2147483647"),
@@ -211,7 +196,7 @@ class TestValues:
         assert why in error.why
 
     def test_the_source_of_a_bad_value_is_named(self, tmp_path):
-        file = write(tmp_path / "node.toml", "listen_port = 'x'\n")
+        file = write(tmp_path / "node.toml", "put_port = 'x'\n")
         assert refused(file).source == str(file)
         assert refused(environment={"TOWLINE_LISTEN_PORT": "x"}).source == "environment"
 
@@ -227,7 +212,7 @@ class TestValues:
         assert len(read_settings(None, {}, {}).delay_levels_ms) == 18
 
     def test_a_port_may_be_0_more_than_once(self):
-        read_settings(None, {"listen_port": 0, "serve_port": 0, "ha_listen_port": 0}, {})
+        read_settings(None, {"put_port": 0, "serve_port": 0, "ha_listen_port": 0}, {})
 
 
 class TestRelations:
@@ -306,7 +291,7 @@ class TestFiles:
                 read_settings(tmp_path / name, {}, {})
 
     def test_a_file_that_is_not_what_its_name_says_is_refused(self, tmp_path):
-        for name, text in (("node.toml", "listen_port : 1"), ("broker.conf", "brokerName=\\u12")):
+        for name, text in (("node.toml", "put_port : 1"), ("broker.conf", "brokerName=\\u12")):
             with pytest.raises(UnreadableSettings):
                 read_settings(write(tmp_path / name, text), {}, {})
 
@@ -317,13 +302,13 @@ class TestTheSettingsOfARunningNode:
         assert Settings.from_json(settings.to_json()) == settings
 
     def test_json_that_is_not_theirs_is_refused(self):
-        for text in ("", "[]", '{"listen_prt": 1}', '{"listen_port": "x"}'):
+        for text in ("", "[]", '{"listen_prt": 1}', '{"put_port": "x"}'):
             with pytest.raises(BadSetting):
                 Settings.from_json(text)
 
     def test_they_cannot_be_changed(self):
         with pytest.raises(ValidationError, match="frozen"):
-            read_settings(None, {}, {}).listen_port = 1
+            read_settings(None, {}, {}).put_port = 1
 
 
 class TestTheModel:
@@ -359,38 +344,3 @@ def test_an_error_of_the_settings_pickles_and_says_what_to_do(error):
     copy = pickle.loads(pickle.dumps(error))
     assert vars(copy) == vars(error)
     assert str(copy) == f"{error.describe()}; {error.advice}"
-
-
-class TestRemotingPort:
-    """What stands between RocketMQ's clients and a port of the network."""
-
-    OPEN: ClassVar = {"remoting_port": 9_876, "listen_host": "192.0.2.1", "keys_dir": "/keys"}
-    FILES: ClassVar = {"tls_server_cert_path": "/node.crt", "tls_server_key_path": "/node.key"}
-
-    @pytest.mark.parametrize(
-        ("more", "why"),
-        [
-            ({}, "beyond loopback takes TLS"),
-            (FILES, "beyond loopback takes TLS"),
-            ({"tls_server_mode": "ENFORCING"}, "ENFORCING needs tls_server_cert_path"),
-            ({"tls_server_cert_path": "/node.crt"}, "go together"),
-            ({**FILES, "tls_server_mode": "ENFORCING", "keys_dir": None}, "needs keys"),
-        ],
-        ids=["bare", "TLS as one likes", "no files", "no key", "no keys"],
-    )
-    def test_beyond_loopback_it_takes_keys_and_tls(self, more, why):
-        given = {key: value for key, value in (self.OPEN | more).items() if value is not None}
-        with pytest.raises(BadSetting, match=why):
-            read_settings(None, given, {})
-
-    @pytest.mark.parametrize("more", [{**FILES, "tls_server_mode": "ENFORCING"}, {"insecure": True}])
-    def test_with_both_or_where_it_is_said_it_is_open(self, more):
-        assert read_settings(None, self.OPEN | more, {}).remoting_port == 9_876
-
-    def test_the_port_of_a_name_server_needs_one_of_a_broker_and_is_another(self):
-        with pytest.raises(BadSetting, match="needs remoting_port"):
-            read_settings(None, {"name_server_port": 9_876}, {})
-        with pytest.raises(BadSetting, match="must differ"):
-            read_settings(None, {"name_server_port": 9_876, "remoting_port": 9_876}, {})
-        both = read_settings(None, {"name_server_port": 9_876, "remoting_port": 10_931}, {}).remoting_addresses
-        assert both == [("127.0.0.1", 10_931), ("127.0.0.1", 9_876)]

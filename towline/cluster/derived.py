@@ -8,10 +8,12 @@ from towline.errors import BadSetting, UnknownSetting
 from towline.route.errors import BadCluster
 from towline.route.file import is_address
 from towline.route.nodes import SERVICES, Cluster, Group, Node
+from towline.runtime.ports import may_take_clients
 from towline.runtime.settings import SNAKES, Settings, read_settings
 from towline.runtime.settings_model import BrokerRole
 
 MASTER, SLAVE = "master", "slave"
+FILES: Final = ("keys_dir", "tls_server_cert_path", "tls_server_key_path")  # relative to the cluster file
 # Setting -> what of the file it follows from; written by hand it could only differ.
 _FOLLOWS: Final = {
     "broker_cluster_name": "`name` of the file",
@@ -34,8 +36,9 @@ def given_to(cluster: Cluster, group: Group, node: Node, role: str, master: Node
     if as_master == BrokerRole.SYNC_MASTER.value:
         said.setdefault("in_sync_replicas", "2")  # the same on every node: any of them may be promoted
     said.setdefault("total_replicas", str(len(group.nodes)))
-    if said.get("keys_dir"):
-        said["keys_dir"] = str(cluster.path.parent / Path(said["keys_dir"]).expanduser())
+    for key in FILES:
+        if said.get(key):
+            said[key] = str(cluster.path.parent / Path(said[key]).expanduser())
     if is_address(node.host):
         said.setdefault("broker_ip1", node.host)
     follows = {
@@ -46,6 +49,8 @@ def given_to(cluster: Cluster, group: Group, node: Node, role: str, master: Node
         **{key: str(node.ports[service]) for service, (key, _) in SERVICES.items()},
         "promoted_role": as_master,
     }
+    if not node.names_listen_port and not may_take_clients(said | follows):
+        follows["listen_port"] = "0"
     if len(group.nodes) > 1 or cluster.etcd:
         follows["ha_peers"] = ",".join(f"{peer.id}={peer.address('ha')}" for peer in group.nodes)
     if cluster.etcd:

@@ -26,6 +26,9 @@ name = "{name}"
 [settings]
 flush_disk_type = "ASYNC_FLUSH"  # SYNC_FLUSH: a put is acknowledged when it is on the disk
 # keys_dir = "keys"  # a ring of `towline keys new`: TCP takes its keys alone. Beyond loopback there has to be one
+# tls_server_mode = "ENFORCING"  # beyond loopback RocketMQ's clients, and ours at `port`, come over TLS or not at all
+# tls_server_cert_path = "node.crt"
+# tls_server_key_path = "node.key"
 """
 _GROUP: Final = """
 [[group]]
@@ -38,7 +41,7 @@ _NODE: Final = """
 [[group.node]]
 id = {id}
 host = "{host}"  # where the other nodes and the clients reach it
-port = {port}  # of puts; the other ports follow: ha {ha}, serve {serve}, schedule {schedule}
+port = {port}  # of clients; the other ports follow: ha {ha}, put {put}, serve {serve}, schedule {schedule}
 store = "{store}"  # relative to this file
 """
 _MORE: Final = """\
@@ -62,6 +65,7 @@ def sample(groups: int, slaves: int, name: str, free: Callable[[int], bool]) -> 
                 host=LOOPBACK,
                 port=port,
                 ha=port + PORTS["ha_listen_port"],
+                put=port + PORTS["put_port"],
                 serve=port + PORTS["serve_port"],
                 schedule=port + PORTS["schedule_port"],
                 store=f"stores/{group}-{node}",
@@ -76,7 +80,7 @@ def group_name(number: int) -> str:
 
 
 def free_bases(free: Callable[[int], bool]) -> Iterator[int]:
-    """Values of `port` whose four ports are all free. Raises ValueError at the end of the ports."""
+    """Values of `port` whose ports are all free. Raises ValueError at the end of the ports."""
     for base in range(FIRST_PORT, 65_536 - STEP, STEP):
         if all(free(base + above) for above in PORTS.values()):
             yield base

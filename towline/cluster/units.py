@@ -11,7 +11,7 @@ from typing import Final
 
 from towline.route.nodes import Cluster, Group, Node
 
-from .derived import MASTER, SLAVE, given_to
+from .derived import FILES, MASTER, SLAVE, given_to
 
 RUN: Final = Path("/run")
 COMPOSE: Final = "compose.yaml"
@@ -143,9 +143,8 @@ def environment_of(cluster: Cluster, group: Group, node: Node) -> str:
 
 def _service(cluster: Cluster, group: Group, node: Node, target: Target) -> str:
     name, runtime = unit_name(cluster, node), runtime_directory(cluster, node)
-    volumes = [f"{node.store}:{node.store}"]
-    if keys := given_to(cluster, group, node, role_of(group, node)).get("keys_dir"):
-        volumes.append(f"{keys}:{keys}:ro")
+    given = given_to(cluster, group, node, role_of(group, node))
+    volumes = [f"{node.store}:{node.store}", *(f"{given[key]}:{given[key]}:ro" for key in FILES if given.get(key))]
     return _SERVICE.format(
         name=name,
         image=_yaml(target.image),

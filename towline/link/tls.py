@@ -123,7 +123,7 @@ class ClientTls:
             return None
         reason = error.reason or str(error)
         if reason in _NO_TLS:
-            why = "what listens there does not speak TLS: write tcp:// where that is meant, or its remoting_port"
+            why = "what listens there does not speak TLS: write tcp:// where that is meant, or its listen_port"
         elif reason == "SSLV3_ALERT_HANDSHAKE_FAILURE":
             why = "it offers no TLS that we take: on a node set tls_server_cert_path, or write tcp:// for plain TCP"
         elif "ALERT" in reason and any(word in reason for word in _ABOUT_OURS):

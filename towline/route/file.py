@@ -11,8 +11,9 @@
     id = 0                            # broker_id
     host = "127.0.0.1"                # where the others and the clients reach it
     listen = "127.0.0.1"              # the address it binds; the host's where that is an address
-    port = 11000                      # put; ha is the next one, serve 10 above, schedule 11 above
-    ha_listen_port = 11001            # or one by one: listen_port, ha_listen_port, serve_port, schedule_port
+    port = 11000                      # of clients; ha is the next one, put 9 above, serve 10 above, schedule 11 above
+    ha_listen_port = 11001            # or one by one: listen_port (0: none), ha_listen_port, put_port, serve_port,
+                                      # schedule_port
     store = "stores/a-0"              # relative to this file
     runtime = "/run/towline/a-0"      # its XDG_RUNTIME_DIR; the environment's where it is left out
     settings = { }                    # of this node
@@ -26,6 +27,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -33,7 +35,7 @@ from typing import Any, Final, TypeVar
 from towline.limits import NODE_MAX
 
 from .errors import BadCluster, UnreadableCluster
-from .nodes import PORTS, SERVICES, Cluster, Group, Node
+from .nodes import LISTEN, PORTS, SERVICES, Cluster, Group, Node
 
 LOOPBACK: Final = "127.0.0.1"
 EVERYWHERE: Final = "0.0.0.0"
@@ -143,6 +145,7 @@ def _node(table: _Table, group: str, path: Path) -> Node:
         host=host,
         listen=_listen(table, host),
         ports=_ports(table),
+        names_listen_port=LISTEN in table.said,
         store=_place(path, table.get("store", str)),
         runtime=None if runtime is None else _place(path, table.get("runtime", str)),
         settings=MappingProxyType(dict(table.get("settings", dict, {}))),
@@ -186,8 +189,9 @@ def _ports(table: _Table) -> MappingProxyType[str, int]:
             key, port = "port", table.get("port", int) + above
         else:
             raise table.bad("port", f"is missing, and so is {key}")
-        if not 1 <= port <= 65_535:
-            raise table.bad(key, f"makes {port} the port of {service}: 1 to 65535 is wanted")
+        least = 0 if key == LISTEN else 1
+        if not least <= port <= 65_535:
+            raise table.bad(key, f"makes {port} the port of {service}: {least} to 65535 is wanted")
         ports[service] = port
     return MappingProxyType(ports)
 
@@ -216,7 +220,7 @@ def _check_apart(cluster: Cluster) -> None:
     """No two nodes of a machine share a port, a store or a runtime directory."""
     ports: dict[tuple[str, int], str] = {}
     for node in cluster.nodes:
-        for service, port in node.ports.items():
+        for service, port in filter(itemgetter(1), node.ports.items()):
             whose = f"{service} of node {node.id} of group {node.group}"
             if (before := ports.setdefault((_machine(node), port), whose)) != whose:
                 raise _of(cluster, node, SERVICES[service][0], f"= {port} on {node.host}: it is {before} as well")

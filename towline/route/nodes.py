@@ -9,10 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-LISTEN, HA, SERVE, SCHEDULE = "listen_port", "ha_listen_port", "serve_port", "schedule_port"
+LISTEN, HA, PUT = "listen_port", "ha_listen_port", "put_port"
+SERVE, SCHEDULE = "serve_port", "schedule_port"
 # Service -> the setting of its port, and how far above `port` it lies where the file gives that alone.
 SERVICES: Final = MappingProxyType(
-    {"put": (LISTEN, 0), "ha": (HA, 1), "serve": (SERVE, 10), "schedule": (SCHEDULE, 11)}
+    {"remoting": (LISTEN, 0), "ha": (HA, 1), "put": (PUT, 9), "serve": (SERVE, 10), "schedule": (SCHEDULE, 11)}
 )
 PORTS: Final = MappingProxyType(dict(SERVICES.values()))  # setting -> distance from `port`
 
@@ -27,7 +28,8 @@ class Node:
     id: int
     host: str  # under which the others and the clients reach it
     listen: str  # the address that it binds
-    ports: MappingProxyType[str, int]  # service -> TCP port
+    ports: MappingProxyType[str, int]  # service -> TCP port; of `remoting` it may be 0, for none
+    names_listen_port: bool  # else that port follows from `port`, where the settings allow one
     store: Path
     runtime: Path | None
     settings: Settings  # of this node alone
@@ -37,7 +39,7 @@ class Node:
         return f"{self.group}-{self.id}"
 
     def address(self, service: str) -> str:
-        """The host:port of `put`, `serve`, `ha` or `schedule`."""
+        """The host:port of `remoting`, `put`, `serve`, `ha` or `schedule`."""
         return f"{self.host}:{self.ports[service]}"
 
     def endpoint(self, service: str) -> str:

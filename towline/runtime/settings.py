@@ -20,6 +20,7 @@ from towline.format.files.seed import parse_seed
 from towline.limits import BLANK_SIZE_MIN, DAY_S, DELAY_MAX_S, NODE_MAX, PAGE, RECORD_OVERHEAD_MAX
 
 from .broker_conf import NOT_APPLICABLE, read_broker_conf
+from .ports import broken_ports, defaults_of_ports, is_loopback
 from .scheduling import Scheduling, parse_scheduling
 from .settings_model import (
     INT32_MAX,
@@ -128,12 +129,13 @@ class Settings(
     @property
     def remoting_addresses(self) -> list[tuple[str, int]]:
         """Where RocketMQ's clients are listened to."""
-        return [(self.listen_host, port) for port in (self.remoting_port, self.name_server_port) if port]
+        ports = self.listen_port, self.fast_listen_port, self.name_server_port
+        return [(self.listen_host, port) for port in ports if port]
 
     @property
     def store_port(self) -> int:
         """The port in records' STOREHOST, and so in the ids that clients make of them: there they ask for a message."""
-        return self.remoting_port or self.listen_port
+        return self.listen_port or self.put_port
 
     @model_validator(mode="before")
     @classmethod
@@ -152,9 +154,7 @@ class Settings(
             given = {"promoted_role": role} | given
         elif str(given.get("in_sync_replicas", 1)) != "1":
             given = {"promoted_role": BrokerRole.SYNC_MASTER.value} | given
-        if str(given.get("serve_port", "")).isdecimal():  # anything else is refused where it stands
-            given = {"schedule_port": _port_after(int(given["serve_port"]), given)} | given
-        return {"total_replicas": given.get("in_sync_replicas", 1)} | given
+        return {"total_replicas": given.get("in_sync_replicas", 1)} | defaults_of_ports(given) | given
 
     @field_validator("*", mode="before")
     @classmethod
@@ -244,12 +244,6 @@ class Settings(
         return self
 
 
-def _port_after(serve_port: int, given: Mapping[str, Any]) -> int:
-    """The first free one after the port for reads; none where that has none."""
-    taken = {str(given.get(key, default)) for key, default in (("listen_port", 10_911), ("ha_listen_port", 10_912))}
-    return next(port for port in range(serve_port + 1, serve_port + 4) if str(port) not in taken) if serve_port else 0
-
-
 def _broken_tls(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     certificate, private = s.tls_server_cert_path, s.tls_server_key_path
     if (certificate is None) != (private is None):
@@ -268,25 +262,15 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("force_verify_prop_crc",), "needs check_crc_on_recover: it says which CRC recovery insists on"
     if s.shared_memory_puts_size & (s.shared_memory_puts_size - 1):
         yield ("shared_memory_puts_size",), "must be a power of two"
-    if not _is_loopback(s.listen_host) and s.keys_dir is None and not s.insecure:
+    if not is_loopback(s.listen_host) and s.keys_dir is None and not s.insecure:
         why = "is not loopback, and a port that other machines reach needs keys: make them with `towline keys new` "
         yield ("listen_host",), why + "and set keys_dir, or pass --insecure"
     yield from _broken_tls(s)
-    secret = s.tls_server_cert_path is not None and s.tls_server_mode is TlsMode.ENFORCING
-    if s.remoting_port and not _is_loopback(s.listen_host) and not secret and not s.insecure:
-        why = "beyond loopback takes TLS, since signatures hide nothing: set tls_server_cert_path, tls_server_key_path "
-        yield ("remoting_port",), why + "and tls_server_mode=ENFORCING, or pass --insecure"
     yield from _broken_roles(s)
     commit_log = s.store_path_root_dir / "commitlog"
     if s.store_path_commit_log not in (None, commit_log):
         yield ("store_path_commit_log",), f"must be {commit_log}, on the disk of the store root"
-    if s.name_server_port and not s.remoting_port:
-        yield ("name_server_port",), "needs remoting_port: that is where routes lead"
-    names = ("serve_port", "schedule_port", "ha_listen_port", "listen_port", "remoting_port", "name_server_port")
-    ports = {key: getattr(s, key) for key in names if getattr(s, key)}
-    twice = tuple(key for key, port in ports.items() if list(ports.values()).count(port) > 1)
-    if twice:
-        yield twice, f"{' and '.join(twice)} must differ"
+    yield from broken_ports(dict(s))
     if _INDEX_HEADER + _INDEX_SLOT * s.max_hash_slot_num + _INDEX_ENTRY * s.max_index_num > INT32_MAX:
         yield ("max_index_num", "max_hash_slot_num"), f"an index file is at most {INT32_MAX} bytes, as in RocketMQ"
     if 0 < s.file_reserved_bytes < SEGMENTS_MIN * s.mapped_file_size_commit_log:
@@ -349,13 +333,6 @@ def parse_urls(text: str) -> list[str]:
         if not (mark and scheme in ("http", "https") and _HOST_AND_PORT.fullmatch(address)):
             raise ValueError(f"{url!r} is no address of etcd, such as http://10.0.0.7:2379")
     return urls
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:

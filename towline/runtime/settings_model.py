@@ -27,6 +27,8 @@ from towline.limits import (
 )
 
 INT32_MAX = 2**31 - 1
+LISTEN_PORT, FAST_LISTEN_PORT, HA_PORT, NAME_SERVER_PORT = 10_911, 10_909, 10_912, 9_876  # RocketMQ's numbers
+PUT_PORT = 10_920
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -87,6 +89,10 @@ def switch(default: bool, meaning: str, **more: Any) -> Any:
 
 def port(default: int, meaning: str, **more: Any) -> Any:
     return key(default, "", f"{meaning}; 0: no TCP, only the local socket", lowest=0, highest=65_535, **more)
+
+
+def clients_port(default: int, meaning: str, **more: Any) -> Any:
+    return key(default, "", f"{meaning}; 0: none", lowest=0, highest=65_535, **more)
 
 
 class Group(BaseModel):
@@ -368,8 +374,12 @@ class NodeKeys(Group):
         rocketmq="brokerIP1",
         differs="the first address of the host",
     )
-    listen_port: int = port(10_911, "port for puts")
-    ha_listen_port: int = port(10_912, "port for slaves")
+    listen_port: int = clients_port(
+        LISTEN_PORT,
+        "TCP port for RocketMQ's own clients, and ours; where it is not given, 0 beyond loopback without TLS "
+        "(`tls_server_mode` ENFORCING, a certificate and its key), unless `insecure`",
+    )
+    ha_listen_port: int = port(HA_PORT, "port for slaves")
 
 
 class TowlineKeys(Group):
@@ -378,15 +388,22 @@ class TowlineKeys(Group):
     listen_host: str = key("127.0.0.1", "", "address to listen on; beyond loopback it takes `keys_dir`")
     keys_dir: Path | None = key(None, "", "key ring of `towline keys new`: TCP takes its keys alone, encrypted")
     insecure: bool = switch(False, "listen beyond loopback without keys: whoever reaches the ports owns the store")
-    remoting_port: int = key(0, "", "TCP port for RocketMQ's own clients, and ours; 0: none", lowest=0, highest=65_535)
-    name_server_port: int = key(
-        0, "", "another port for the same, which clients name as their name server's; 0: none", lowest=0, highest=65_535
+    name_server_port: int = clients_port(
+        NAME_SERVER_PORT,
+        "another port for the same as `listen_port`, which clients name as their name server's; where it is not given, "
+        "0 beside another `listen_port`",
+    )
+    fast_listen_port: int = clients_port(
+        FAST_LISTEN_PORT,
+        "another port for the same, RocketMQ's VIP channel (there always `listenPort` - 2); where it is not given, 0 "
+        "beside another `listen_port`",
     )
     tls_server_mode: TlsMode = key(
-        TlsMode.PERMISSIVE, "", "of `remoting_port`: TLS never, where a client begins with it, or always"
+        TlsMode.PERMISSIVE, "", "of `listen_port`: TLS never, where a client begins with it, or always"
     )
     tls_server_cert_path: Path | None = key(None, "", "PEM file of the certificate, with those above it")
     tls_server_key_path: Path | None = key(None, "", "PEM file of its private key")
+    put_port: int = port(PUT_PORT, "port for puts")
     serve_port: int = port(10_921, "port for pulls and lookups")
     schedule_port: int = port(
         10_922, "port for the ends of transactions; the next free one after `serve_port` where that is set"

@@ -40,7 +40,7 @@ def body(topic: str, number: int) -> bytes:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     root = tmp_path_factory.mktemp("node") / "store"
-    made = TestNode("master", root, listen_port=free_port(), serve_port=free_port(), ha_listen_port=0)
+    made = TestNode("master", root, put_port=free_port(), serve_port=free_port(), ha_listen_port=0)
     with ending(made):
         made.start()
         yield made

@@ -76,7 +76,7 @@ def armed_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     class Started(dict[str, ArmedNode]):
         def __missing__(self, kind: str) -> ArmedNode:
             root = tmp_path_factory.mktemp(kind.replace(" ", "-"))
-            ports = {"listen_port": free_port(), "ha_listen_port": free_port()}
+            ports = {"put_port": free_port(), "ha_listen_port": free_port()}
             node = TestNode("master", root / "store", **ports, **NODES[kind])
             cleaning.append(ended(node))
             next(cleaning[-1])
@@ -84,7 +84,7 @@ def armed_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
             with pytest.MonkeyPatch.context() as patch:
                 arming.announce(patch)
                 node.start()
-            made[kind] = self[kind] = ArmedNode(node, arming, ports["listen_port"])
+            made[kind] = self[kind] = ArmedNode(node, arming, ports["put_port"])
             return made[kind]
 
     try:

@@ -125,7 +125,7 @@ def lagging_pair(tmp_path: Path) -> Iterator[Pair]:
 
 @pytest.fixture
 def two_masters(tmp_path: Path) -> Iterator[list[TestNode]]:
-    nodes = [TestNode("master", tmp_path / name, listen_port=0, ha_listen_port=0) for name in "ab"]
+    nodes = [TestNode("master", tmp_path / name, put_port=0, ha_listen_port=0) for name in "ab"]
     ending = ended(*nodes)
     next(ending)
     yield nodes

@@ -27,7 +27,7 @@ class Locked:
         make_node_keys(self.ring)
         ports = free_port(), free_port()
         self.put, self.serve = (f"tcp://127.0.0.1:{port}" for port in ports)
-        self.pair = Pair(root, keys_dir=self.ring, listen_port=ports[0], serve_port=ports[1])
+        self.pair = Pair(root, keys_dir=self.ring, put_port=ports[0], serve_port=ports[1])
         self.pair.slave.flags += ["--set", f"keys_dir={self.ring}"]
 
     def key(self, name: str, *roles: str) -> str:
@@ -112,7 +112,7 @@ def test_a_revoked_key_ends_within_seconds(locked: Locked, monkeypatch: pytest.M
 
 
 def test_a_door_beyond_loopback_without_keys_is_refused(tmp_path: Path) -> None:
-    node = TestNode("master", tmp_path, listen_host="0.0.0.0", listen_port=0, ha_listen_port=0)
+    node = TestNode("master", tmp_path, listen_host="0.0.0.0", put_port=0, ha_listen_port=0)
     with pytest.raises(BadSetting, match="a port that other machines reach needs keys"):
         node.start()
     node.flags += ["--set", "insecure=true"]

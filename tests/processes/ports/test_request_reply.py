@@ -25,7 +25,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     made = TestNode(
         "master",
         tmp_path_factory.mktemp("node"),
-        listen_port=free_port(),
+        put_port=free_port(),
         serve_port=free_port(),
         schedule_port=0,
         ha_listen_port=0,

@@ -28,7 +28,7 @@ MEASURED_S = 2.0
 TRIES = 8  # a load beside the test takes a share of its own
 # Of which process, of which node, as whom the flood comes, and the setting of the port.
 PORTS = {
-    Duty.PUT: (0, "producer", "listen_port"),
+    Duty.PUT: (0, "producer", "put_port"),
     Duty.SERVE: (0, "consumer", "serve_port"),
     Duty.SEND: (0, "peer", "ha_listen_port"),
     Duty.FOLLOW: (1, "peer", "ha_listen_port"),
@@ -41,7 +41,7 @@ def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     """A master and a slave that know each other; producers go over the socket."""
     settings = {"broker_role": "ASYNC_MASTER", "flush_disk_type": "ASYNC_FLUSH", "shared_memory_puts": False}
     group = Group(tmp_path_factory.mktemp("flooded"), 2, in_sync_replicas=1, min_in_sync_replicas=1, **settings)
-    for service in ("listen_port", "serve_port"):
+    for service in ("put_port", "serve_port"):
         group.nodes[0].flags += ["--set", f"{service}={free_port()}"]
     with ending(*group.nodes):
         group.start()
@@ -121,7 +121,7 @@ def test_a_flood_costs_its_sender_the_link_and_nobody_else_much(flooded: Group, 
 
 
 def test_what_a_peer_left_that_went_keeps_nobody_waiting(flooded: Group) -> None:
-    port = port_of(flooded.nodes[0], "listen_port")
+    port = port_of(flooded.nodes[0], "put_port")
     flood = begin_flood("requests", "producer", port, 4.0)
     flood.communicate(timeout=60)
     with Producer(f"tcp://127.0.0.1:{port}", delivery_timeout_ms=5_000) as producer:

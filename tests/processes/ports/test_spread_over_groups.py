@@ -30,10 +30,12 @@ class Cluster:
         rows, self.nodes = ['name = "DefaultCluster"'], {}
         for name in NAMES:
             put, serve, schedule = free_port(), free_port(), free_port()
-            ports = {"listen_port": put, "serve_port": serve, "schedule_port": schedule}
+            ports = {"put_port": put, "serve_port": serve, "schedule_port": schedule}
             self.nodes[name] = TestNode("master", root / name, broker_name=name, ha_listen_port=0, **ports)
             rows += ["[[group]]", f'name = "{name}"', "[[group.node]]", "id = 0", f'store = "{name}"']
-            rows += [f"{key} = {port}" for key, port in (ports | {"ha_listen_port": free_port()}).items()]
+            rows += [
+                f"{key} = {port}" for key, port in (ports | {"listen_port": 0, "ha_listen_port": free_port()}).items()
+            ]
         self.path.write_text("\n".join(rows))
 
 

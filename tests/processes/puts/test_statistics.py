@@ -25,7 +25,7 @@ TOLD = f"more than {SLOW_PUT_MS} ms from their arrival to their answer"
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    made = TestNode("master", tmp_path_factory.mktemp("counted"), listen_port=free_port(), ha_listen_port=0)
+    made = TestNode("master", tmp_path_factory.mktemp("counted"), put_port=free_port(), ha_listen_port=0)
     ending = ended(made)
     next(ending)
     made.start()

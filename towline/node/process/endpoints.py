@@ -1,9 +1,13 @@
-"""Endpoints of a node: for each service a socket in the runtime directory, and TCP unless its port is 0."""
+"""Endpoints of a node: for each service a socket in the runtime directory, and TCP unless its port is 0; for clients of
+`remoting` TCP alone."""
 
 from typing import Final
 
 from towline.places import Runtime
+from towline.runtime.ports import why_no_clients
 from towline.runtime.settings import Settings
+
+from .duties import takes_clients
 
 _ANYWHERE: Final = ("0.0.0.0", "*", "::", "[::]")
 
@@ -12,15 +16,27 @@ def endpoints_of(settings: Settings, runtime: Runtime, role: str) -> dict[str, l
     """Service name -> ZeroMQ endpoints, the local one first. A slave has `serve` and, for its peers, `ha`."""
     ports = {"serve": settings.serve_port}
     if role == "master":
-        ports |= {"put": settings.listen_port, "ha": settings.ha_listen_port, "schedule": settings.schedule_port}
+        ports |= {"put": settings.put_port, "ha": settings.ha_listen_port, "schedule": settings.schedule_port}
     else:  # alone with its master it is asked by nobody, and may have a port that its master has too
         ports |= {"ha": settings.ha_listen_port if settings.ha_peers else 0}
     return {service: listening(settings.listen_host, runtime, service, port) for service, port in ports.items()}
 
 
+def shown_endpoints(settings: Settings, runtime: Runtime, role: str) -> dict[str, list[str]]:
+    """The same for people and commands, those of `remoting` in front where the node has them."""
+    addresses = settings.remoting_addresses if takes_clients(role, settings) else []
+    clients = {"remoting": [f"tcp://{host}:{port}" for host, port in addresses]} if addresses else {}
+    return clients | endpoints_of(settings, runtime, role)
+
+
+def why_no_remoting(settings: Settings, role: str) -> str:
+    """Why a node has no port for clients though its role has one, and what to set; "" where nothing is to be said."""
+    return why_no_clients(dict(settings)) if takes_clients(role, settings) else ""
+
+
 def refusal_endpoints(settings: Settings, runtime: Runtime) -> list[str]:
     """Endpoints where a slave refuses producers; without peers its master may have the same port, as above."""
-    return listening(settings.listen_host, runtime, "put", settings.listen_port if settings.ha_peers else 0)
+    return listening(settings.listen_host, runtime, "put", settings.put_port if settings.ha_peers else 0)
 
 
 def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list[str]]:
@@ -31,8 +47,8 @@ def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list
         host = own.rpartition(":")[0]
     seen: dict[str, list[str]] = {"put": [], "serve": [], "ha": []} | endpoints_of(settings, runtime, role)
     read = settings.slave_read_enable and bool(settings.ha_peers)  # a slave alone with its master does not listen there
-    if settings.remoting_port and (role == "master" or read):
-        seen["remoting"] = [f"tcp://{settings.broker_ip1}:{settings.remoting_port}"]
+    if settings.listen_port and (role == "master" or read):
+        seen["remoting"] = [f"tcp://{settings.broker_ip1}:{settings.listen_port}"]
     return {
         service: [one.replace(f"//{settings.listen_host}:", f"//{host}:") for one in endpoints if one.startswith("tcp")]
         for service, endpoints in seen.items()

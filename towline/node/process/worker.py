@@ -23,6 +23,7 @@ from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.locks import DutyLock
 from towline.runtime.logging import configure
+from towline.runtime.ports import OF_CLIENTS
 from towline.runtime.positions import Duty
 from towline.runtime.process import StopFlag, check_machine, set_name
 from towline.runtime.settings import Settings
@@ -31,7 +32,7 @@ from .context import Node
 from .duties import builder
 from .failure import write_failure
 
-_PORTS: Final = ("listen_port", "serve_port", "ha_listen_port", "schedule_port")
+_PORTS: Final = ("put_port", "serve_port", "ha_listen_port", "schedule_port", *OF_CLIENTS)
 _OF_A_PORT: Final = (EADDRINUSE, EACCES)  # anything else is about the host
 
 
