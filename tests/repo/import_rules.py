@@ -96,7 +96,7 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "tomlkit": ("towline.cluster.edit",),
     "lz4": ("towline.format.record.compression",),
     "zstandard": ("towline.format.record.compression",),
-    "orjson": ("cli", "loadtest"),
+    "orjson": ("cli", "loadtest", "towline.format.remoting.command"),
     "typer": ("cli",),
     "rich": ("cli",),
     "locust": ("loadtest",),
