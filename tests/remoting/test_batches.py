@@ -16,6 +16,7 @@ from remoting.plain_sends import PlainSends
 from remoting.producers import Producers
 from tests.kernels.remoting.test_puts import split
 from tests.processes.nodes import ending
+from tests.processes.waiting import await_
 from towline.format.files.topics import TopicConfig
 from towline.format.record.record import Host
 from towline.format.remoting.batch import member
@@ -30,7 +31,7 @@ from towline.limits import MIB
 from towline.link.put_ring import ClientRing, NodeRing, Offer
 
 from .conftest import RemotingNode, remoting_node
-from .raw import RawClient, sent
+from .raw import WAIT_S, RawClient, sent
 from .reading import bodies, messages
 
 AREA = 1 << 20
@@ -251,6 +252,7 @@ def test_batches_single_messages_and_pulls_of_one_connection_keep_their_order(no
     wanted: list[bytes] = []
     with RawClient(node.port, form) as client:
         assert client.put(topic, b"first", f"UNIQ_KEY\x01{KEY}\x02").code == 0
+        await_(lambda: client.pull("g", topic, 0, 0).code == 0, WAIT_S, "the message that is pulled")
         asked = 0
         for number in range(600):
             size = 100_000 if number % 200 == 7 else 5_000 if number % 200 == 8 else chance.choice((0, 10, 1_000))

@@ -1,12 +1,13 @@
 """Ids of messages name the port where they can be asked for: that of RocketMQ's clients where there is one."""
 
+from tests.processes.waiting import await_
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.format.record.message_id import decode_offset_id, encode_offset_id
 from towline.format.remoting.codes import RequestCode
 
 from .conftest import RemotingNode
-from .raw import RawClient
+from .raw import WAIT_S, RawClient
 from .reading import messages
 
 
@@ -19,7 +20,9 @@ def test_the_id_in_an_answer_is_the_one_that_a_tool_makes_of_the_record(client: 
     assert record.store_host.port == node.port
     assert encode_offset_id(record.store_host, record.physical_offset) == given
     offset = decode_offset_id(given).physical_offset
-    assert client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}).code == 0
+    asked = {"offset": offset}
+    # A reader that follows the log may have it a moment before serve looks there.
+    await_(lambda: client.ask(RequestCode.VIEW_MESSAGE_BY_ID, asked).code == 0, WAIT_S, "the message by its id")
 
 
 def test_ids_of_our_own_client_name_it_too_and_are_found(client: RawClient, node: RemotingNode) -> None:
