@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -78,6 +79,33 @@ def peer() -> Iterator[Peer]:
 
 def received(link: TcpLink) -> list[Buffer]:
     return await_(link.receive, WAIT_S, "a message")
+
+
+def test_a_connection_that_is_broken_off_before_the_greeting_is_sent_is_given_up(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a process that dies when it has just been connected to: who held such a link waited for ever."""
+    connect = peer.link._finish_connecting
+
+    def is_reset() -> bool:
+        try:
+            peer.link._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+        raise AssertionError
+
+    def connect_and_be_reset() -> None:
+        connect()
+        peer.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.connection.close()
+        await_(is_reset, WAIT_S, "the end of the connection")
+
+    monkeypatch.setattr(peer.link, "_finish_connecting", connect_and_be_reset)
+    with pytest.raises(NoAnswer, match="breaks the connection off"):
+        peer.link.try_greet()
+    assert peer.link.lost
 
 
 def test_it_greets_and_messages_pass_both_ways(peer: Peer) -> None:

@@ -31,6 +31,7 @@ from .wire import watch_sources
 
 READ_SIZE: Final = 64 * KIB  # read at once; a longer message is read into memory of its own
 OUT_MAX: Final = 16 * MIB  # bytes that wait for the node to take them: beyond it a send fails
+BROKEN_OFF: Final = "what listens there breaks the connection off"
 PARTS_AT_ONCE: Final = 64  # of one sendmsg
 JOINED_MAX: Final = 64 * KIB  # bytes of a message that TLS gets at once
 PROBE_S: Final = 2  # a node that vanished without closing is noticed: after so many idle seconds it is asked,
@@ -111,6 +112,8 @@ class TcpLink:
         if self._connected and self._shaken and not self._greeted:
             self.greeted_at = time.monotonic()
             self._greeted = self.send(encode_greeting(self._facts))
+            if self._lost:
+                self._break_off(BROKEN_OFF)
         if not self._greeted:
             return None
         try:
@@ -122,7 +125,7 @@ class TcpLink:
             return self._read_welcome(parts)
         if self._lost:
             self._greeted = False
-            self._break_off("what listens there breaks the connection off")
+            self._break_off(BROKEN_OFF)
         return None
 
     def send(self, parts: Sequence[Buffer], copy: bool = True) -> bool:
