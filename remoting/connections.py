@@ -146,14 +146,12 @@ class Connection:
             self.send_bytes(part)
 
     def send_bytes(self, data: Buffer | FileRegion) -> None:
-        """Queues whole frames, or parts of them; `flush` sends them."""
+        """Queues whole frames, or parts of them; `flush` sends them. Regions where it `sends_files`."""
         if isinstance(data, FileRegion):
-            if self._tls is None:
-                self._out.append(data)
-                self._out_size += len(data)
-                return
-            data = data.read()
-        if self._tls is None:
+            assert self.sends_files
+            self._out.append(data)
+            self._out_size += len(data)
+        elif self._tls is None:
             self._queue(data)
         else:
             with suppress(ssl.SSLError):  # the client has ended TLS: so it will the connection
@@ -164,6 +162,18 @@ class Connection:
         if len(data):
             self._out.append(memoryview(data))
             self._out_size += len(data)
+
+    @property
+    def sends_files(self) -> bool:
+        """Whether the system may send bytes of files as they stand there."""
+        return self._tls is None
+
+    def hold_files(self) -> None:
+        """Reads what waits in files, so that who does not read keeps none from being deleted. Raises OSError."""
+        for at, part in enumerate(self._out):
+            if isinstance(part, FileRegion):
+                self._out[at] = memoryview(part.read())
+                part.close()
 
     def flush(self) -> None:
         """Sends what the client takes now. Raises ConnectionError, Unread where too much waits for it."""
@@ -347,6 +357,14 @@ class Connections:
             for part in parts:
                 connection.send_bytes(part)
             self._changed.add(connection)
+
+    def hold_files(self) -> None:
+        """Has nobody keep a file of the log that is to be deleted."""
+        for connection in list(self._open):
+            try:
+                connection.hold_files()
+            except OSError as error:
+                self._drop(connection, Ending.AWAY, str(error))
 
     def lose(self, number: int) -> None:
         """Closes the connection of this number, whose client then sends again what has no answer."""

@@ -161,10 +161,11 @@ class LogReads:
             self._count(place)
         return stretch
 
-    def cycle(self, now_ms: int) -> None:
-        """Lets deleted files go; tells of what was read."""
+    def cycle(self, now_ms: int) -> bool:
+        """Lets deleted files go; tells of what was read. Whether files were deleted."""
         log_min = self._get(Position.LOG_MIN)
-        if log_min != self._log_min:
+        deleted = log_min != self._log_min
+        if deleted:
             self._log_min = log_min
             self._files.close()
             self._identities.clear()
@@ -174,6 +175,7 @@ class LogReads:
         if self._read and now_ms >= self._tell_at:
             self._tell_at = now_ms + TELL_MS
             self._tell_all()
+        return deleted
 
     def close(self) -> None:
         self._files.close()

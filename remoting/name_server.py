@@ -22,7 +22,7 @@ from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import endpoints_of, refusal_endpoints
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
-from towline.runtime.positions import Duty
+from towline.runtime.positions import Duty, Position
 from towline.runtime.remoting_counts import RemotingCounts
 
 from .access import Access
@@ -52,6 +52,7 @@ class NameServerAgent:
         self._node = node
         self._silent_at = 0.0
         self._topics_at = 0
+        self._log_min = 0
         self._waiting: list[Question] = []  # for the master to be found
 
     def on_start(self, bell: Doorbell) -> None:
@@ -105,6 +106,7 @@ class NameServerAgent:
         if now_ms >= self._topics_at:
             self._topics_at = now_ms + EVERY_MS
             self._topics.refresh()
+            self._look_for_deleted()
         done = self._connections.cycle()
         if self._replica is not None:
             done += self._replica.cycle(now_ms)
@@ -127,6 +129,12 @@ class NameServerAgent:
                 self._replica.ended(connection)
             self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
         return done
+
+    def _look_for_deleted(self) -> None:
+        log_min = self._node.positions.get(Position.LOG_MIN)
+        if log_min != self._log_min:
+            self._log_min = log_min
+            self._tunnels.close_files()
 
     def sleep_ms(self) -> int:
         if self._waiting or self._tunnels.are_greeting:

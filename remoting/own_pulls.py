@@ -20,8 +20,9 @@ class OwnPulls:
     def __init__(self, topics: TopicDesk, log_reads: LogReads) -> None:
         self._topics, self._log_reads = topics, log_reads
 
-    def answer(self, pull: Pull) -> list[Part] | None:
-        """The parts of the answer; None where it is serve's to answer."""
+    def answer(self, pull: Pull, *, sends_files: bool) -> list[Part] | None:
+        """The parts of the answer, regions of files where the client's connection `sends_files`; None where it is
+        serve's to answer."""
         if pull.codes or pull.expression:
             return None
         try:
@@ -37,7 +38,7 @@ class OwnPulls:
             if pull.reads_files:
                 stretch = self._log_reads.stretch(place)
                 return _found(pull, place, stretch, RECORDS_IN_FILE) if stretch else None
-            region = self._log_reads.region(place)
+            region = self._log_reads.region(place) if sends_files else None
             if region is not None:
                 return _found(pull, place, region, 0)
         records = self._log_reads.records(place)

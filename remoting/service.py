@@ -282,7 +282,9 @@ class RemotingAgent:
         self._calls.cycle(now_ms)
         self._traffic.cycle(now_ms)
         self._offsets.cycle(now_ms)
-        self._log_reads.cycle(now_ms)
+        if self._log_reads.cycle(now_ms):
+            self._connections.hold_files()
+            self._tunnels.close_files()
         self._pops.cycle(now_ms)
         self._pop_acks.cycle(now_ms)
         self._subjects.cycle(now_ms)

@@ -169,6 +169,12 @@ class Tunnels:
             done += 0 if tunnel is None else self._cycle(tunnel, True)
         return done
 
+    def close_files(self) -> None:
+        """Lets files of the log go, some of which are deleted: they are opened again where they are read again."""
+        for tunnel in self._tunnels.values():
+            if tunnel.files is not None:
+                tunnel.files.close()
+
     def ended(self, connection: Connection) -> None:
         """Ends the links of a client that has gone."""
         tunnel = self._tunnels.pop(connection, None)
@@ -261,7 +267,7 @@ class Tunnels:
             raise MalformedFrame("pulls come from consumers and admins, and this is none")
         answer = None
         if self._pulls is not None and tunnel.ways[SERVE].is_greeted and tunnel.connection.held < UNREAD_MAX:
-            answer = self._pulls.answer(decode_pull(parts))
+            answer = self._pulls.answer(decode_pull(parts), sends_files=tunnel.connection.sends_files)
         if answer is None:
             self._send(tunnel, SERVE, self._noted(tunnel, parts))
         else:

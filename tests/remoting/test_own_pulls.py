@@ -1,10 +1,14 @@
 """Pulls of our own clients that are answered in place of serve, which stands still while they are asked for."""
 
+import contextlib
 import os
-import socket
+from pathlib import Path
 
 import pytest
 
+from tests.processes import aging
+from tests.processes.aging import CLEANED_AT_ONCE, clean
+from tests.processes.nodes import ending
 from tests.processes.waiting import await_
 from towline.client.columns import Columns
 from towline.client.consumer import Consumer
@@ -12,13 +16,15 @@ from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.format.wire.frames import PULL_ANSWER, Pull, encode_pull, expect, read_json
 from towline.limits import MIB
+from towline.runtime.positions import Position
 
-from .conftest import RemotingNode
+from .conftest import RemotingNode, remoting_node
 from .raw import RawClient
 from .test_log_reads import WAIT_S, read_of, serve_stands_still
 from .test_own_clients import WireClient
 
 COUNT = 3_000
+PULLS = 16  # more than the system keeps of them for a client
 
 
 def fill(node: RemotingNode, topic: str, size: int) -> list[bytes]:
@@ -58,13 +64,49 @@ def test_who_reads_slowly_gets_the_same_bytes(node: RemotingNode) -> None:
     sent = fill(node, "own-slow", 500)
     with WireClient(node.port) as client:
         client.greet("consumer")
-        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         client.say(*encode_pull(Pull(7, b"own-slow", 0, 0, COUNT, 4 * MIB, 0)))
         head, sizes, records = client.hear()
         found = Columns(sizes, records).bodies()
         assert expect(PULL_ANSWER, head)[4] == len(found)
         assert found == sent[: len(found)]
         assert len(records) > MIB
+
+
+def test_who_does_not_read_keeps_no_file_from_being_deleted(tmp_path: Path) -> None:
+    """What still waits in a file that goes is read by then, and comes whole."""
+    node = remoting_node(tmp_path / "store", **CLEANED_AT_ONCE)
+    with ending(node):
+        node.start()
+        aging.fill(node)
+        oldest = min(node.store.commitlog.iterdir()).resolve()
+
+        def has_oldest() -> bool:
+            return any(name.startswith(str(oldest)) for name in files_of(node.pids()["remoting"]))
+
+        with WireClient(node.port) as client:
+            client.greet("consumer")
+            for number in range(1, PULLS + 1):
+                client.say(*encode_pull(Pull(number, b"plain", 0, 0, 400, MIB, 0)))
+            await_(has_oldest, WAIT_S, "answers wait in the file")
+            clean(node, hours_old=2)
+            await_(lambda: node.at(Position.LOG_MIN) > 0, WAIT_S, "the first segment is deleted")
+            await_(lambda: not has_oldest(), WAIT_S, "nobody has it")
+            answered = set()
+            while len(answered) < PULLS:  # those that serve has to answer come later
+                head, *parts = client.hear()
+                answered.add(expect(PULL_ANSWER, head)[3])
+                if parts:
+                    assert Columns(*parts).damaged() == []
+            assert answered == set(range(1, PULLS + 1))
+
+
+def files_of(pid: int) -> list[str]:
+    """Paths of what a process has open; of a deleted file they go on."""
+    found = []
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(str(path.readlink()))
+    return found
 
 
 def test_what_was_read_so_is_counted_by_serve(node: RemotingNode) -> None:
