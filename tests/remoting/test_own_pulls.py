@@ -17,6 +17,7 @@ from towline.client.producer import Producer
 from towline.format.wire.frames import PULL_ANSWER, Pull, encode_pull, expect, read_json
 from towline.limits import MIB
 from towline.runtime.positions import Position
+from towline.runtime.remoting_counts import Total
 
 from .conftest import RemotingNode, remoting_node
 from .raw import RawClient
@@ -24,7 +25,6 @@ from .test_log_reads import WAIT_S, read_of, serve_stands_still
 from .test_own_clients import WireClient
 
 COUNT = 3_000
-PULLS = 16  # more than the system keeps of them for a client
 
 
 def fill(node: RemotingNode, topic: str, size: int) -> list[bytes]:
@@ -85,19 +85,24 @@ def test_who_does_not_read_keeps_no_file_from_being_deleted(tmp_path: Path) -> N
 
         with WireClient(node.port) as client:
             client.greet("consumer")
-            for number in range(1, PULLS + 1):
-                client.say(*encode_pull(Pull(number, b"plain", 0, 0, 400, MIB, 0)))
-            await_(has_oldest, WAIT_S, "answers wait in the file")
+            asked = set[int]()
+
+            def waits() -> bool:
+                asked.add(len(asked) + 1)
+                client.say(*encode_pull(Pull(len(asked), b"plain", 0, 0, 400, MIB, 0)))
+                return node.counts.total(Total.HELD) > 0
+
+            await_(waits, WAIT_S, "an answer that the system has not taken")
+            assert has_oldest()
             clean(node, hours_old=2)
             await_(lambda: node.at(Position.LOG_MIN) > 0, WAIT_S, "the first segment is deleted")
             await_(lambda: not has_oldest(), WAIT_S, "nobody has it")
             answered = set()
-            while len(answered) < PULLS:  # those that serve has to answer come later
+            while answered != asked:  # those that serve has to answer come later
                 head, *parts = client.hear()
                 answered.add(expect(PULL_ANSWER, head)[3])
                 if parts:
                     assert Columns(*parts).damaged() == []
-            assert answered == set(range(1, PULLS + 1))
 
 
 def files_of(pid: int) -> list[str]:
