@@ -244,7 +244,8 @@ def test_a_slave_that_is_read_still_refuses_what_is_the_masters_and_counts_it(gr
         client.write(bytes(4))
         assert client.is_closed()
     assert counts.endings()[Ending.MALFORMED][0] == ended + 1
-    assert "a frame of 0 bytes" in group.nodes[SLAVE].store.node_log.read_text()
+    log = group.nodes[SLAVE].store.node_log
+    await_(lambda: "a frame of 0 bytes" in log.read_text(), WAIT_S, "the reason in the log")
 
 
 def test_no_value_in_a_request_ends_the_process_of_a_slave_that_is_read(group: ReadableGroup) -> None:
