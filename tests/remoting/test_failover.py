@@ -265,6 +265,7 @@ def java_clients_survive(
     assert min(history.consumed_by[member] for member in ("first", "second")) >= 100 * failovers
 
 
+@pytest.mark.alone
 def test_a_java_producer_and_a_group_of_consumers_go_on_through_a_failover(
     group: RemotingGroup, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

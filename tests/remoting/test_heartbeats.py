@@ -212,6 +212,7 @@ def answer_of(client: RawClient) -> Command:
     return found
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "shape",
     [

@@ -20,6 +20,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketmq.Rocketmq
     yield from start_broker(tmp_path_factory.mktemp("real"))
 
 
+@pytest.mark.alone  # a real broker beside a node wants the CPUs
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_real_producer_finds_no_difference_to_a_real_broker(
     version: str, node: RemotingNode, real: rocketmq.RocketmqNode, request: pytest.FixtureRequest
@@ -33,6 +34,7 @@ def test_a_real_producer_finds_no_difference_to_a_real_broker(
     assert of_ours == of_theirs
 
 
+@pytest.mark.alone  # a real broker beside a node wants the CPUs
 @pytest.mark.parametrize("version", VERSIONS)
 def test_real_consumers_find_no_difference_to_a_real_broker(
     version: str, node: RemotingNode, real: rocketmq.RocketmqNode, request: pytest.FixtureRequest

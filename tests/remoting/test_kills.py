@@ -41,6 +41,7 @@ def answered_again(node: RemotingNode, since: float) -> float:
             assert time.monotonic() < since + 60, "service did not come back"
 
 
+@pytest.mark.alone
 def test_a_kill_of_remoting_or_put_loses_nothing_acknowledged(node: RemotingNode) -> None:
     acknowledged: list[bytes] = []
     number = 0

@@ -95,6 +95,7 @@ def check(names: Sequence[str], version: str, addresses: Sequence[str], config: 
     assert ran == {name.rpartition(".")[2] for name in names}
 
 
+@pytest.mark.alone
 def test_they_find_no_difference_to_a_real_broker(
     node: RemotingNode, real: rocketmq.RocketmqNode, request: pytest.FixtureRequest
 ) -> None:
