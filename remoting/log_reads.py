@@ -118,7 +118,7 @@ class LogReads:
             return None
         limits, written, floor = self._rules.memory, self._get(self._rules.written), self._get(Position.LOG_MIN)
         most = min(size, limits.size)
-        count = min(count, limits.count, end - offset, max(1, most // SIZE_MIN))
+        count = max(1, min(count, limits.count, end - offset, most // SIZE_MIN))  # a client may ask for none, or fewer
         entries = self._queues.raw(topic, queue_id, offset, count)
         cached = max(floor, written - self._rules.in_memory_bytes)
         taken = int(

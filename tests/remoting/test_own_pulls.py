@@ -135,6 +135,18 @@ def test_tags_are_left_to_serve(node: RemotingNode, client: RawClient) -> None:
         assert read(consumer, 10) == [b"%d" % number for number in range(1, 20, 2)]
 
 
+@pytest.mark.parametrize(("count", "size"), [(0, 1_000), (-1, 1_000), (-(1 << 31), 1_000), (5, 0), (5, -1), (-1, -1)])
+def test_who_asks_for_no_message_or_fewer_harms_nobody(node: RemotingNode, count: int, size: int) -> None:
+    """As at serve the first one comes, whatever is asked for."""
+    fill(node, "own-none", 10)
+    before = node.pids()
+    with WireClient(node.port) as client:
+        client.greet("consumer")
+        client.say(*encode_pull(Pull(1, b"own-none", 0, 0, count, size, 0)))
+        assert expect(PULL_ANSWER, client.hear()[0])[4] == 1
+    assert node.pids() == before
+
+
 def test_a_producer_reads_nothing(node: RemotingNode) -> None:
     fill(node, "own-secret", 10)
     with WireClient(node.port) as client:

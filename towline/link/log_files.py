@@ -11,6 +11,7 @@ import os
 import socket
 import weakref
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -28,9 +29,7 @@ OPEN_MAX: Final = 4
 STRETCH_MIN: Final = 64 * KIB  # fewer bytes are sent sooner than their reader has read them by itself
 
 log = logging.getLogger(__name__)
-_libc: Final = ctypes.CDLL(None)
 _CACHESTAT: Final = 451  # Linux 6.5: number of the system call on every processor
-_PAGE: Final = os.sysconf("SC_PAGESIZE")
 
 
 class FileRegion:
@@ -143,11 +142,18 @@ class LogFiles:
 
 def _is_cached(descriptor: int, at: int, size: int) -> bool:
     """Whether all pages of these bytes are in memory; False where the system does not tell."""
+    system, page = _system()
     found = (ctypes.c_uint64 * 5)()
     asked = (ctypes.c_uint64 * 2)(at, size)
-    if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(found), 0) != 0:
+    if system.syscall(_CACHESTAT, descriptor, ctypes.byref(asked), ctypes.byref(found), 0) != 0:
         return False
-    return found[0] == (at + size - 1) // _PAGE - at // _PAGE + 1
+    return found[0] == (at + size - 1) // page - at // page + 1
+
+
+@cache
+def _system() -> tuple[ctypes.CDLL, int]:
+    """The C library, and bytes of a page: of a node, since a client may run where neither is."""
+    return ctypes.CDLL(None), os.sysconf("SC_PAGESIZE")
 
 
 def _is_of_this_boot(welcome: Mapping[str, Any]) -> bool:
