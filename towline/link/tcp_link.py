@@ -145,8 +145,13 @@ class TcpLink:
             self._encrypt(self._tls, encoded)
         self._flush()
         if self._out and copy and self._tls is None:
-            self._out = deque(memoryview(bytes(part)) for part in self._out)
+            self._copy_last(len(encoded))
         return not self._lost
+
+    def _copy_last(self, count: int) -> None:
+        """Copies what waits of the `count` parts that were queued last: those before them are copies already."""
+        for at in range(max(0, len(self._out) - count), len(self._out)):
+            self._out[at] = memoryview(bytes(self._out[at]))
 
     def _send_at_once(self, data: bytes) -> bool:
         """Sends a short message while nothing waits."""

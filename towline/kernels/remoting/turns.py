@@ -62,7 +62,7 @@ SEAT: Final = np.dtype(
 SEATS: Final = rows_of(SEAT)
 HOST_MAX: Final = 24  # bytes of a seat in `hosts`
 CARRIES: Final = 16
-CARRY_SIZE: Final = MIB
+CARRY_SIZE: Final = 2 * MIB
 PLACES: Final = 1 << 16  # of descriptors, by the lowest bits of a connection's number
 
 ALL_CARRIES: Final = (1 << CARRIES) - 1  # are free
