@@ -44,7 +44,7 @@ BACKLOG: Final = 1_024
 # Seconds of silence before a probe, seconds between two, how many without an answer end a connection.
 _PROBES: Final = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 OTHER_FILES: Final = 128  # descriptors of this process that are no clients
-TUNNELS_MAX: Final = 128  # clients of ours, with links behind them (`tunnels`)
+TUNNELS_MAX: Final = 1_024  # clients of ours, with links behind them (`tunnels`)
 TUNNEL_FILES: Final = 15  # descriptors of one, besides its connection
 
 
@@ -281,7 +281,7 @@ class Connections:
         self._stalled: set[Connection] = set()  # they have whole frames that are taken next
         self._paused: dict[Connection, tuple[int, float]] = {}  # how much they had taken when, of those that are behind
         self._held = self._held_told = 0
-        self._most, self.tunnels_max = _most()
+        self._most, self.tunnels_max = capacity()
         self._selector = selectors.EpollSelector()
         self._listening: list[socket.socket] = []
         self._open: set[Connection] = set()
@@ -529,7 +529,7 @@ class Connections:
         self.dropped.append((connection, why))
 
 
-def _most() -> tuple[int, int]:
+def capacity() -> tuple[int, int]:
     """How many connections this process can have, with its limit of descriptors raised as far as it may be; and how
     many clients of ours."""
     wanted = CONNECTIONS_MAX + OTHER_FILES + TUNNELS_MAX * TUNNEL_FILES

@@ -49,7 +49,7 @@ from .connections import Answer, Connection, Connections
 from .own_pulls import OwnPulls, Part
 from .put_client import PutClient
 
-SOCKETS_MAX: Final = 4_096  # of ZeroMQ, which takes three for a link
+SOCKETS_MAX: Final = 16_384  # of ZeroMQ, which takes three for a link
 PULLS_MAX: Final = TOPIC_QUEUES_MAX  # of a client, without an answer
 ON_THE_WAY_MAX: Final = 16 * MIB  # bytes of answers to one client, which its pulls share
 SHARE_MIN: Final = 4 * KIB
@@ -57,8 +57,7 @@ _FLAGS_AT: Final = PULL.offset["flags"]
 _MOST_AT: Final = PULL.offset["max_bytes"]
 _ANSWER_FLAGS_AT: Final = PULL_ANSWER.offset["flags"]
 WAITING_MAX: Final = 64  # messages of a client for a link that is being greeted
-LOOK_EVERY_MS: Final = 2  # at all links, and so much later for each LOOK_EVERY clients
-LOOK_EVERY: Final = 8
+LOOK_EVERY_MS: Final = 2  # at the links of one client, whether they show something or not; the next one's turn is then
 UNREAD_MAX: Final = MIB  # bytes of answers that a client has not read, before no more are taken for it
 HEAD_MAX: Final = PUT_HEAD.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # of a put
 PUT: Final = "put"
@@ -80,7 +79,7 @@ class Way:
     waiting: deque[list[Buffer]] = field(default_factory=deque)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Tunnel:
     """A client that has greeted: its facts, the name of its key, its links by process."""
 
@@ -126,6 +125,7 @@ class Tunnels:
         self._services = tuple(endpoints) if put is not None else (SERVE,)  # that clients find at the port
         self._tunnels: dict[Connection, Tunnel] = {}
         self._look_at = 0
+        self._turns: deque[Tunnel] = deque()  # of clients to be looked at
         self._unread: set[Connection] = set()  # of clients that have to read before they get more
 
     def __len__(self) -> int:
@@ -153,12 +153,14 @@ class Tunnels:
             self._end(connection, Ending.MALFORMED, error.describe())
 
     def cycle(self, now_ms: int) -> int:
-        """Goes on with greetings, takes answers that the poller has seen, or now and then all; returns how much of
-        both."""
-        everywhere = now_ms >= self._look_at
-        if everywhere:
-            self._look_at = now_ms + LOOK_EVERY_MS * (1 + len(self._tunnels) // LOOK_EVERY)
-        return sum(self._cycle(tunnel, everywhere) for tunnel in tuple(self._tunnels.values()))
+        """Goes on with greetings, takes answers that the poller has seen, and those of a client whose turn it is;
+        returns how much of both."""
+        looked = None
+        if self._turns and now_ms >= self._look_at:
+            self._look_at = now_ms + LOOK_EVERY_MS
+            self._turns.rotate(-1)
+            looked = self._turns[-1]
+        return sum(self._cycle(tunnel, tunnel is looked) for tunnel in tuple(self._tunnels.values()))
 
     def go_on(self) -> int:
         """Takes more answers for those who have read; returns how many."""
@@ -180,6 +182,7 @@ class Tunnels:
         tunnel = self._tunnels.pop(connection, None)
         self._unread.discard(connection)
         if tunnel is not None:
+            self._turns.remove(tunnel)
             self._connections.counts.set(Total.OWN_CLIENTS, len(self._tunnels))
             for way in tunnel.ways.values():
                 self._mute(way)
@@ -210,6 +213,7 @@ class Tunnels:
         connection.keep_alive()
         connection.puts = role != "consumer" and self._put is not None
         self._tunnels[connection] = tunnel = Tunnel(connection, greeting.version, greeting.facts, key, main)
+        self._turns.append(tunnel)
         self._connections.counts.set(Total.OWN_CLIENTS, len(self._tunnels))
         self._way(tunnel, main)
 
@@ -307,13 +311,13 @@ class Tunnels:
 
     # --- what the processes say
 
-    def _cycle(self, tunnel: Tunnel, everywhere: bool) -> int:
+    def _cycle(self, tunnel: Tunnel, is_looked_at: bool) -> int:
         done = 0
         for process, way in tuple(tunnel.ways.items()):
             try:
                 if not way.is_greeted:
                     done += self._finish_greeting(tunnel, process, way)
-                elif everywhere or self._poller.ready(way.link):
+                elif is_looked_at or self._poller.ready(way.link):
                     done += self._receive(tunnel, way)
             except LinkRefused as refused:
                 self._refuse(tunnel.connection, refused)

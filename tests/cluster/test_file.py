@@ -69,6 +69,26 @@ class TestAGoodFile:
         assert dict(cluster.group("b").node(5).ports) == alone
         assert [node.names_listen_port for node in cluster.nodes] == [False, False, True]
 
+    @pytest.mark.parametrize(
+        ("said", "taken"),
+        [
+            ("", "put"),  # beyond loopback signatures alone hide nothing
+            ("insecure = true", "remoting"),
+            ("insecure = true\ntls_server_mode = 'ENFORCING'", "put"),
+            ("insecure = true\ntlsServerMode = 'enforcing'", "put"),
+            ("insecure = true\ntls_server_mode = 'PERMISSIVE'", "remoting"),
+            ("insecure = false", "put"),
+        ],
+    )
+    def test_leads_clients_to_the_one_port_where_it_is_open_to_them(self, said, taken):
+        group = parse_cluster(GOOD.replace("[settings]", f"[settings]\n{said}"), PATH).group("a")
+        assert group.endpoints_of_clients("put") == group.endpoints(taken)
+
+    def test_leads_clients_on_loopback_there_and_past_a_node_without_that_port(self):
+        text = GOOD.replace("id = 5\nlisten_port = 0", "id = 5\nlisten_port = 9")
+        assert parse_cluster(text, PATH).group("b").endpoints_of_clients("serve") == ("tcp://127.0.0.1:9",)
+        assert parse_cluster(GOOD, PATH).group("b").endpoints_of_clients("serve") == ("tcp://127.0.0.1:3",)
+
     def test_resolves_paths_from_its_own_directory(self, cluster):
         assert [str(node.store) for node in cluster.nodes] == [
             "/var/lib/towline/a-0",

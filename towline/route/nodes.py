@@ -3,6 +3,7 @@
 The module is pure and light enough for a client. Which node is master is not in the file; the node's greeting says it.
 """
 
+import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ SERVICES: Final = MappingProxyType(
 PORTS: Final = MappingProxyType(dict(SERVICES.values()))  # setting -> distance from `port`
 
 Settings = MappingProxyType[str, Any]
+
+_INSECURE: Final = "insecure"
+_TLS_MODE: Final = ("tls_server_mode", "tlsServerMode")
+_TLS_ALONE: Final = "enforcing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,13 @@ class Node:
     def endpoint(self, service: str) -> str:
         return f"tcp://{self.address(service)}"
 
+    def takes_plain_clients(self, of_group: Settings) -> bool:
+        """Whether its `listen_port` is open to clients without TLS, as its settings and those of its group say."""
+        said = {**of_group, **self.settings}
+        mode = next((str(said[key]).lower() for key in _TLS_MODE if key in said), "")
+        open_to_all = ipaddress.ip_address(self.listen).is_loopback or str(said.get(_INSECURE)).lower() == "true"
+        return bool(self.ports["remoting"]) and open_to_all and mode != _TLS_ALONE
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -70,6 +82,13 @@ class Group:
         """The endpoints of every node, the first master's in front: a client tries them until one welcomes it."""
         others = (node for node in self.nodes if node.id != self.master)
         return tuple(node.endpoint(service) for node in (self.first_master, *others))
+
+    def endpoints_of_clients(self, service: str) -> tuple[str, ...]:
+        """The same for clients: one address for all services, where a node has one that takes them without TLS."""
+        taking = {node.id for node in self.nodes if node.takes_plain_clients(self.settings)}
+        others = (node for node in self.nodes if node.id != self.master)
+        nodes = (self.first_master, *others)
+        return tuple(node.endpoint("remoting" if node.id in taking else service) for node in nodes)
 
 
 @dataclass(frozen=True, slots=True)

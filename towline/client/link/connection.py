@@ -170,7 +170,7 @@ class Connection:
                 continue
             if welcome is None:
                 continue
-            if not self._misfit(welcome) and int(welcome.get("epoch", 0)) > self.epoch:
+            if not self._misfit(endpoint, welcome) and int(welcome.get("epoch", 0)) > self.epoch:
                 return True
             self._postpone(endpoint, "it is no later master")
         return False
@@ -266,16 +266,16 @@ class Connection:
             else:
                 if welcome is None:
                     continue
-                trouble = self._misfit(welcome)
+                trouble = self._misfit(endpoint, welcome)
                 if not trouble:
                     return self._accept(endpoint, welcome)
                 self._postpone(endpoint, trouble)
         return None
 
-    def _misfit(self, welcome: Mapping[str, Any]) -> str:
+    def _misfit(self, endpoint: str, welcome: Mapping[str, Any]) -> str:
         """Why this node is not taken. Where there is no other, every node is: it says itself what is wrong."""
         if self._fit is masters:
-            self.learn(named_masters(welcome, str(welcome.get("role", ""))))
+            self.learn(_masters_like(endpoint, welcome, str(welcome.get("role", ""))))
         if not self.has_choice:
             return ""
         trouble = self._fit(welcome)
@@ -299,8 +299,7 @@ class Connection:
 
     def led_to(self, facts: Mapping[str, Any]) -> tuple[str, ...]:
         """Endpoints of the master that the node names in its answer, of the kind by which we came."""
-        by_port = ports_like(self._last, facts) if self._last and is_remoting(self._last) else ()
-        return by_port or named_masters(facts, "serve")
+        return _masters_like(self._last, facts, "serve")
 
     def learn(self, endpoints: tuple[str, ...]) -> None:
         """Adds endpoints at which the node may be. Who was given TLS is not led away from it."""
@@ -332,6 +331,12 @@ class Connection:
         self._refusals.clear()
         self._not_before = {at: when for at, when in self._not_before.items() if when > time.monotonic()}
         self._begin_at = 0.0
+
+
+def _masters_like(endpoint: str, facts: Mapping[str, Any], service: str) -> tuple[str, ...]:
+    """The master's endpoints that a node names, of the kind by which we came to it."""
+    by_port = ports_like(endpoint, facts) if endpoint and is_remoting(endpoint) else ()
+    return by_port or named_masters(facts, service)
 
 
 def _monotonic_ms() -> int:

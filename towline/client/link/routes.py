@@ -22,7 +22,7 @@ from towline.route.file import read_cluster
 from towline.route.leaders import Services, read_leaders
 from towline.route.nodes import Cluster
 
-from .endpoints import Endpoints, several
+from .endpoints import Endpoints, is_tls, several
 
 CLUSTER: Final = "cluster:"
 ETCD: Final = "etcd:"
@@ -135,7 +135,7 @@ class _FileRoutes:
 
         def now() -> Endpoints:
             self._refresh()
-            return self.cluster.group(group).endpoints(service)
+            return self.cluster.group(group).endpoints_of_clients(service)
 
         return now
 
@@ -186,7 +186,9 @@ class _EtcdRoutes:
 
         def now() -> Endpoints:
             trouble = self._refresh()
-            found = self._known.get(group, {}).get(service, ())
+            services = self._known.get(group, {})
+            plain = tuple(found for found in services.get("remoting", ()) if not is_tls(found))
+            found = plain or services.get(service, ())
             if not found:
                 raise NoAnswer(f"group {group}", 0, trouble or f"nobody leads it who has a TCP port of {service}")
             return found

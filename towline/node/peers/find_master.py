@@ -59,4 +59,4 @@ def _is_readable(facts: Mapping[str, Any]) -> bool:
 
 def _place(facts: Mapping[str, Any]) -> tuple[int, tuple[int, str]]:
     """Of a slave: its node, its epoch and where it listens."""
-    return facts["node"], (facts["epoch"], facts["remoting"][0].removeprefix("tcp://"))
+    return facts["node"], (facts["epoch"], facts["remoting"][0].partition("://")[2])

@@ -6,6 +6,7 @@ from typing import Final
 from towline.places import Runtime
 from towline.runtime.ports import why_no_clients
 from towline.runtime.settings import Settings
+from towline.runtime.settings_model import TlsMode
 
 from .duties import takes_clients
 
@@ -46,13 +47,15 @@ def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list
     if host in _ANYWHERE and own is not None:
         host = own.rpartition(":")[0]
     seen: dict[str, list[str]] = {"put": [], "serve": [], "ha": []} | endpoints_of(settings, runtime, role)
-    read = settings.slave_read_enable and bool(settings.ha_peers)  # a slave alone with its master does not listen there
-    if settings.listen_port and (role == "master" or read):
-        seen["remoting"] = [f"tcp://{settings.broker_ip1}:{settings.listen_port}"]
-    return {
+    found = {
         service: [one.replace(f"//{settings.listen_host}:", f"//{host}:") for one in endpoints if one.startswith("tcp")]
         for service, endpoints in seen.items()
     }
+    read = settings.slave_read_enable and bool(settings.ha_peers)  # a slave alone with its master does not listen there
+    if settings.listen_port and (role == "master" or read):
+        scheme = "tls" if settings.tls_server_mode is TlsMode.ENFORCING else "tcp"
+        found["remoting"] = [f"{scheme}://{settings.broker_ip1}:{settings.listen_port}"]
+    return found
 
 
 def listening(host: str, runtime: Runtime, service: str, port: int) -> list[str]:
