@@ -1,4 +1,4 @@
-"""`python -m allocate --store DIR`: the allocate process of a running node, started by hand."""
+"""`python -m towline.allocate --store DIR`: the allocate process of a running node, started by hand."""
 
 from towline.node.process.worker import main
 

@@ -31,7 +31,7 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write a commented cluster file for this machine, with ports that are free."""
-    load_module("cli.cluster_files", "server").init(file, groups, slaves, name, as_json)
+    load_module("towline.cli.cluster_files", "server").init(file, groups, slaves, name, as_json)
 
 
 @app.command("up")
@@ -45,14 +45,14 @@ def up(
     as_json: Json = False,
 ) -> int:
     """Start the nodes of this machine that do not run, and wait until the slaves follow. Exit status 1: not all do."""
-    status: int = load_module("cli.cluster_up", "server").up(file, group or [], alone, timeout, as_json)
+    status: int = load_module("towline.cli.cluster_up", "server").up(file, group or [], alone, timeout, as_json)
     return status
 
 
 @app.command("down")
 def down(file: File, group: Groups = None, timeout: Timeout = 60.0, as_json: Json = False) -> int:
     """Stop the nodes of this machine in order. Exit status 1: a store is not clean, or a node did not stop."""
-    status: int = load_module("cli.cluster_up", "server").down(file, group or [], timeout, as_json)
+    status: int = load_module("towline.cli.cluster_up", "server").down(file, group or [], timeout, as_json)
     return status
 
 
@@ -65,14 +65,14 @@ def restart(
     as_json: Json = False,
 ) -> int:
     """Restart the nodes that run with other settings than the file's, one by one, each group's master last."""
-    status: int = load_module("cli.cluster_up", "server").restart(file, group or [], every, timeout, as_json)
+    status: int = load_module("towline.cli.cluster_up", "server").restart(file, group or [], every, timeout, as_json)
     return status
 
 
 @app.command("status")
 def status(file: File, group: Groups = None, as_json: Json = False) -> int:
     """Show each group: its state, who is master, who follows and how far. Exit status 1: a group is not ok."""
-    worst: int = load_module("cli.cluster_show", "server").status(file, group or [], as_json)
+    worst: int = load_module("towline.cli.cluster_show", "server").status(file, group or [], as_json)
     return worst
 
 
@@ -87,7 +87,7 @@ def scale(
     as_json: Json = False,
 ) -> int:
     """Give a group more or fewer slaves: the file is changed, and what runs."""
-    work = load_module("cli.cluster_change", "server")
+    work = load_module("towline.cli.cluster_change", "server")
     status: int = work.scale(file, group, slaves, host, not no_restart, timeout, as_json)
     return status
 
@@ -104,7 +104,7 @@ def replace_node(
     as_json: Json = False,
 ) -> int:
     """Bring in an empty slave for a lost node, and wait until it has caught up. An old store there is set aside."""
-    work = load_module("cli.cluster_change", "server")
+    work = load_module("towline.cli.cluster_change", "server")
     status: int = work.replace_node(file, group, node, new_id, host, not no_restart, timeout, as_json)
     return status
 
@@ -122,4 +122,4 @@ def units(
     as_json: Json = False,
 ) -> None:
     """Write a systemd unit and an environment file for each node, and a compose file."""
-    load_module("cli.cluster_files", "server").units(file, out, etc, command, user, image, as_json)
+    load_module("towline.cli.cluster_files", "server").units(file, out, etc, command, user, image, as_json)

@@ -26,7 +26,7 @@ from .demo_load import Sent
 from .demo_nodes import RunningNode, await_true
 from .interrupts import Interrupts
 
-WORK: Final = "cli.demo_spark_work"
+WORK: Final = "towline.cli.demo_spark_work"
 PLOT: Final = "delays.png"
 STEP_MAX_S: Final = 180.0
 END_MAX_S: Final = 10.0

@@ -1,4 +1,4 @@
-"""`python -m cli.demo_spark_work` is the demo's Spark process. Its last line is one JSON object."""
+"""`python -m towline.cli.demo_spark_work` is the demo's Spark process. Its last line is one JSON object."""
 
 import argparse
 import math
@@ -8,10 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from pipeline.job import Plot
-from pipeline.report import png
-from pipeline.running import execute
-from pipeline.session import end, java_missing, session
+from towline.pipeline.job import Plot
+from towline.pipeline.report import png
+from towline.pipeline.running import execute
+from towline.pipeline.session import end, java_missing, session
 from towline.runtime.process import die_with_parent
 
 from . import flights

@@ -40,7 +40,7 @@ OUT = Path("build/drills")
 
 
 def _run(names: list[str], as_json: bool, out: Path, **plan: object) -> int:
-    status: int = load_module("cli.drill_run", "drill").run(names, out, as_json, plan)
+    status: int = load_module("towline.cli.drill_run", "drill").run(names, out, as_json, plan)
     return status
 
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from loadtest.drill.errors import DrillImpossible
-from loadtest.drill.ground import Shape
-from loadtest.drill.run import DRILLS, PROCESSES, DrillPlan, run_drill
-from loadtest.drill.timeline import PAGE, PNG, draw
+from towline.loadtest.drill.errors import DrillImpossible
+from towline.loadtest.drill.ground import Shape
+from towline.loadtest.drill.run import DRILLS, PROCESSES, DrillPlan, run_drill
+from towline.loadtest.drill.timeline import PAGE, PNG, draw
 
 from .interrupts import Interrupts
 from .output import FAILED, SKIPPED, add_row, people, progress_console, sized, table, write_json

@@ -69,7 +69,10 @@ def loadtest(
     as_json: Json = False,
 ) -> int:
     """Put a running node or cluster under the load of Locust's users."""
-    plans, runs = load_module("loadtest.load.plan", "loadtest"), load_module("loadtest.load.run", "loadtest")
+    plans, runs = (
+        load_module("towline.loadtest.load.plan", "loadtest"),
+        load_module("towline.loadtest.load.run", "loadtest"),
+    )
     put, serve = _where(put, serve, store)
     plan = plans.LoadPlan(
         put, serve, topic, body_size, batch, per_user, shape.value, users, spawn_rate, seconds, max_p99,

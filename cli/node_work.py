@@ -32,7 +32,7 @@ TURN_SHOWN_MS: Final = 100
 def flags_of(
     config: Path | None, settings: Sequence[str], named: Mapping[str, object], without: Sequence[str]
 ) -> list[str]:
-    """Arguments of `python -m master` or `python -m slave`; named flags win over --set."""
+    """Arguments of `python -m towline.master` or `python -m towline.slave`; named flags win over --set."""
     flags = ["--config", str(config.resolve())] if config else []
     for setting in (*settings, *(f"{key}={value}" for key, value in named.items() if value is not None)):
         flags += ["--set", setting]
@@ -70,7 +70,7 @@ def start(role: str, store: Path, flags: Sequence[str], foreground: bool, timeou
 
 def _become(role: str, store: Path, flags: Sequence[str], as_json: bool) -> None:
     """This process turns into the supervisor: signals and the exit status are its own."""
-    command = [sys.executable, "-m", role, "--store", str(store.resolve()), *flags]
+    command = [sys.executable, "-m", f"towline.{role}", "--store", str(store.resolve()), *flags]
     if as_json:  # the one document is the supervisor's word that it is ready, or why it is not
         descriptor = os.dup(sys.stdout.fileno())
         os.set_inheritable(descriptor, True)

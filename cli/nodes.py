@@ -92,7 +92,7 @@ def start_master(
         "ha_listen_port": ha_port,
         "insecure": "true" if insecure else None,
     }
-    flags = load_module("cli.node_work", "server").flags_of(config, settings or [], named, without or [])
+    flags = load_module("towline.cli.node_work", "server").flags_of(config, settings or [], named, without or [])
     flags += _said(alone, accept_loss)
     return _start("master", store, flags, foreground, timeout, as_json)
 
@@ -139,13 +139,13 @@ def start_slave(
         "ha_listen_port": ha_port,
         "insecure": "true" if insecure else None,
     }
-    flags = load_module("cli.node_work", "server").flags_of(config, settings or [], named, without or [])
+    flags = load_module("towline.cli.node_work", "server").flags_of(config, settings or [], named, without or [])
     if seed is not None or seed_limit:
-        flags += load_module("cli.seeding", "server").settings_of(store, seed, seed_limit * 1_000_000)
+        flags += load_module("towline.cli.seeding", "server").settings_of(store, seed, seed_limit * 1_000_000)
     flags += _said(alone, accept_loss)
     status = _start("slave", store, flags, foreground, timeout, as_json and not wait)
     if wait:
-        load_module("cli.node_work", "server").wait_level(store, timeout, as_json)
+        load_module("towline.cli.node_work", "server").wait_level(store, timeout, as_json)
     return status
 
 
@@ -154,28 +154,28 @@ def _said(alone: bool, accept_loss: bool) -> list[str]:
 
 
 def _start(role: str, store: Path, flags: list[str], foreground: bool, timeout: float, as_json: bool) -> int:
-    status: int = load_module("cli.node_work", "server").start(role, store, flags, foreground, timeout, as_json)
+    status: int = load_module("towline.cli.node_work", "server").start(role, store, flags, foreground, timeout, as_json)
     return status
 
 
 @master.command("stop")
 def stop_master(store: StoreDir, timeout: Timeout = 30.0, as_json: Json = False) -> int:
     """Stop the node on a store directory in order, whatever its role is now."""
-    status: int = load_module("cli.node_work", "server").stop(store, timeout, as_json)
+    status: int = load_module("towline.cli.node_work", "server").stop(store, timeout, as_json)
     return status
 
 
 @slave.command("stop")
 def stop_slave(store: StoreDir, timeout: Timeout = 30.0, as_json: Json = False) -> int:
     """Stop the node on a store directory in order, whatever its role is now."""
-    status: int = load_module("cli.node_work", "server").stop(store, timeout, as_json)
+    status: int = load_module("towline.cli.node_work", "server").stop(store, timeout, as_json)
     return status
 
 
 @master.command("status")
 def master_status(store: StoreDir, as_json: Json = False) -> int:
     """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
-    status: int = load_module("cli.node_work", "server").status(store, as_json)
+    status: int = load_module("towline.cli.node_work", "server").status(store, as_json)
     return status
 
 
@@ -188,15 +188,15 @@ def slave_status(
 ) -> int:
     """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
     if wait:
-        load_module("cli.seeding", "server").await_level(store, timeout)
-    status: int = load_module("cli.node_work", "server").status(store, as_json)
+        load_module("towline.cli.seeding", "server").await_level(store, timeout)
+    status: int = load_module("towline.cli.node_work", "server").status(store, as_json)
     return status
 
 
 @slave.command("accept-loss")
 def accept_loss(store: StoreDir, as_json: Json = False) -> None:
     """Let the master's log replace what was confirmed on this node; the bytes that go are kept in diverged/."""
-    load_module("cli.node_work", "server").accept_loss(store, as_json)
+    load_module("towline.cli.node_work", "server").accept_loss(store, as_json)
 
 
 def promote(
@@ -208,4 +208,4 @@ def promote(
     as_json: Json = False,
 ) -> None:
     """Make the running node on a store directory the master. Refused, it goes on as it is."""
-    load_module("cli.node_work", "server").promote(store, accept_loss, timeout, as_json)
+    load_module("towline.cli.node_work", "server").promote(store, accept_loss, timeout, as_json)

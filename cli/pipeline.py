@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
-from pipeline.options import OptionFacts, facts_of
-from pipeline.registry import JOBS
+from towline.pipeline.options import OptionFacts, facts_of
+from towline.pipeline.registry import JOBS
 
 from .output import Json, add_row, load_module, show, table
 
@@ -69,7 +69,7 @@ def ship(
     as_json: Json = False,
 ) -> None:
     """Pack Towline into a zip for `spark-submit --py-files FILE pipeline/__main__.py NAME ...`."""
-    path = load_module("pipeline.ship", EXTRA).ship(file)
+    path = load_module("towline.pipeline.ship", EXTRA).ship(file)
     size = path.stat().st_size
     show({"file": path, "bytes": size}, as_json, lambda console: console.print(f"{path}: {size:,} bytes", markup=False))
 
@@ -87,7 +87,7 @@ def _command_of(name: str) -> TyperCommand:
         as_json: Json = False,
         **values: Any,
     ) -> int:
-        status: int = load_module("cli.pipeline_run", EXTRA).run(
+        status: int = load_module("towline.cli.pipeline_run", EXTRA).run(
             name, values, master, conf or [], report, show, as_json
         )
         return status

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from pipeline.progress import Progress
-from pipeline.running import Outcome, execute
+from towline.pipeline.progress import Progress
+from towline.pipeline.running import Outcome, execute
 
 from .output import add_row, progress_console, show, table
 

@@ -16,7 +16,7 @@ def keys(
     as_json: Json = False,
 ) -> None:
     """List every setting with its default, its unit and what it means."""
-    load_module("cli.settings_work", "server").keys(match, as_json)
+    load_module("towline.cli.settings_work", "server").keys(match, as_json)
 
 
 @app.command("show")
@@ -34,4 +34,4 @@ def show_settings(
     as_json: Json = False,
 ) -> None:
     """Show the effective settings: of a file and flags, or of the node that last ran on a store."""
-    load_module("cli.settings_work", "server").show_settings(config, settings or [], store, every, as_json)
+    load_module("towline.cli.settings_work", "server").show_settings(config, settings or [], store, every, as_json)

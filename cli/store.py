@@ -30,19 +30,19 @@ def store() -> None:
 @app.command("mend")
 def mend(store: StoreDir, yes: Yes = False, as_json: Json = False) -> None:
     """After a failed sync: write everything behind the last durable offset anew, sync it, and take the flag off."""
-    load_module("cli.store_work", "server").mend_store(store, yes, as_json)
+    load_module("towline.cli.store_work", "server").mend_store(store, yes, as_json)
 
 
 @app.command("verify")
 def verify(store: StoreDir, config: Config = None, as_json: Json = False) -> int:
     """Read every file and report what is wrong. Status 0: sound; 1: a start or a repair heals it; 2: damage."""
-    return int(load_module("cli.store_verify", "server").verify_store(store, config, as_json))
+    return int(load_module("towline.cli.store_verify", "server").verify_store(store, config, as_json))
 
 
 @app.command("clean")
 def clean(store: StoreDir, as_json: Json = False) -> None:
     """On a running node: delete segments older than file_reserved_time now, whatever the hour."""
-    load_module("cli.store_work", "server").clean_store(store, as_json)
+    load_module("towline.cli.store_work", "server").clean_store(store, as_json)
 
 
 @app.command("repair")
@@ -57,7 +57,7 @@ def repair(
     as_json: Json = False,
 ) -> int:
     """Heal what verify finds. Nothing is deleted: what is replaced or cut off is kept in diverged/."""
-    return int(load_module("cli.store_verify", "server").repair_store(store, config, skip or [], yes, as_json))
+    return int(load_module("towline.cli.store_verify", "server").repair_store(store, config, skip or [], yes, as_json))
 
 
 @app.command("backup")
@@ -81,7 +81,7 @@ def backup(
     as_json: Json = False,
 ) -> int:
     """Back up a store up to what no crash can take back; the next time only what is new. Or check a backup."""
-    work = load_module("cli.store_backup", "server")
+    work = load_module("towline.cli.store_backup", "server")
     if check is not None:
         return int(work.verify_backup(check, as_json))
     if store is None or to is None:
@@ -104,4 +104,4 @@ def restore(
     as_json: Json = False,
 ) -> int:
     """Make a store of a backup, checked while it is copied. Its first start derives queues and index."""
-    return int(load_module("cli.store_backup", "server").restore_store(source, store, role.value, as_json))
+    return int(load_module("towline.cli.store_backup", "server").restore_store(source, store, role.value, as_json))

@@ -1,4 +1,4 @@
-"""`python -m flush --store DIR`: the flush process of a running node, started by hand."""
+"""`python -m towline.flush --store DIR`: the flush process of a running node, started by hand."""
 
 from towline.node.process.worker import main
 

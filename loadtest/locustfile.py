@@ -17,9 +17,9 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 from locust.stats import StatsEntry
 
-from loadtest.load.plan import LoadPlan, users_at
-from loadtest.load.summary import Row, broken, summary_of
-from loadtest.load.users import MESSAGES, BatchPutUser, MixedUser, PullUser, PutUser, SlowUser
+from towline.loadtest.load.plan import LoadPlan, users_at
+from towline.loadtest.load.summary import Row, broken, summary_of
+from towline.loadtest.load.users import MESSAGES, BatchPutUser, MixedUser, PullUser, PutUser, SlowUser
 from towline.runtime.process import die_with_parent
 
 __all__ = ["BatchPutUser", "MixedUser", "PullUser", "PutUser", "SlowUser"]

@@ -1,4 +1,4 @@
-"""`python -m master --store DIR`: a master node, its supervisor in the foreground."""
+"""`python -m towline.master --store DIR`: a master node, its supervisor in the foreground."""
 
 import sys
 

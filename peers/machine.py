@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from loadtest.bench.limits import Copies
-from loadtest.bench.raw import RawPair
-from loadtest.bench.shapes import Load, Shape, load_of
 from towline.limits import KIB, MIB
+from towline.loadtest.bench.limits import Copies
+from towline.loadtest.bench.raw import RawPair
+from towline.loadtest.bench.shapes import Load, Shape, load_of
 
 TOGETHER: Final = 64
 COPY: Final = 64 * MIB

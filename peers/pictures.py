@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from loadtest.page import PLOT, page, picture, text
+from towline.loadtest.page import PLOT, page, picture, text
 
 from .plan import BUCKET_S, QUANTILES, Durability, Kind, Work
 from .report import sections

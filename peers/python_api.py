@@ -7,14 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from loadtest.bench.consume import objects
-from loadtest.bench.shapes import TOPIC
 from towline.client.consumer import Consumer
 from towline.client.kernels import load_kernels
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import BenchFailed
 from towline.limits import MIB
+from towline.loadtest.bench.consume import objects
+from towline.loadtest.bench.shapes import TOPIC
 
 from .plan import CALLS, Answer, Kind, Work, body_of
 

@@ -14,10 +14,10 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from loadtest.bench.shapes import TOPIC
 from towline.errors import BenchFailed
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import ANSWER, LENGTH, Command, Form, decode, encode
+from towline.loadtest.bench.shapes import TOPIC
 
 from . import towlines
 from .plan import Answer, Kind, Setup, Work

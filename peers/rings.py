@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from loadtest.bench.fill import loads_of
-from loadtest.bench.ring import RingClient
-from loadtest.bench.shapes import TOPIC, Shape
 from towline.errors import BenchFailed
 from towline.link.context import close_context, new_context
+from towline.loadtest.bench.fill import loads_of
+from towline.loadtest.bench.ring import RingClient
+from towline.loadtest.bench.shapes import TOPIC, Shape
 
 from . import towlines
 from .plan import Answer, Kind, Setup, Work

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from loadtest.bench.ha import SYNC
-from loadtest.bench.node import SEGMENTS_AHEAD, SETTINGS
 from towline.errors import BenchFailed
 from towline.limits import MIB
+from towline.loadtest.bench.ha import SYNC
+from towline.loadtest.bench.node import SEGMENTS_AHEAD, SETTINGS
 from towline.node.process.context import open_node, runtime_of
 from towline.node.supervise.launch import Launched, spawn_node
 from towline.places import Store

@@ -15,9 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import zmq
 
-from loadtest.bench.client import PutClient
-from loadtest.bench.fill import loads_of, records_of
-from loadtest.bench.shapes import NEVER, TOPIC, Shape
 from towline.client.consumer import Consumer
 from towline.client.kernels import load_kernels
 from towline.errors import BenchFailed, TowlineError
@@ -26,6 +23,9 @@ from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.poller import Writing
 from towline.link.wire import Link
+from towline.loadtest.bench.client import PutClient
+from towline.loadtest.bench.fill import loads_of, records_of
+from towline.loadtest.bench.shapes import NEVER, TOPIC, Shape
 
 from .plan import Answer, Kind, Setup, Work
 from .stream_client import SILENT_S

@@ -1,4 +1,4 @@
-"""Parses the arguments of a job without typer: for `python -m pipeline` and spark-submit."""
+"""Parses the arguments of a job without typer: for `python -m towline.pipeline` and spark-submit."""
 
 import argparse
 import json

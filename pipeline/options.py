@@ -1,4 +1,4 @@
-"""Options of a job: fields of a frozen dataclass. The command, `python -m pipeline` and --help are made from them.
+"""Options of a job: fields of a frozen dataclass. The command, `python -m towline.pipeline` and --help follow.
 
 A field is str, int, float, bool, Path or a Literal of strings, one of these or None, or a tuple of one of these, which
 may be given several times. `option` documents it.

@@ -22,21 +22,30 @@ class Entry:
 JOBS: Final[Mapping[str, Entry]] = MappingProxyType(
     {
         "archive": Entry(
-            "pipeline.archive", "Full segments to Parquet by topic and day, checked; cleaning may wait for it."
+            "towline.pipeline.archive", "Full segments to Parquet by topic and day, checked; cleaning may wait for it."
         ),
-        "compact": Entry("pipeline.compact", "The newest message of each key of a topic, to Parquet or into a topic."),
-        "export": Entry("pipeline.export", "Messages of a store or an archive as JSON lines, CSV or Parquet."),
-        "lag": Entry("pipeline.lag", "How far every consumer group is behind, in messages and in time."),
-        "lookup": Entry("pipeline.lookup", "Find the messages of many keys at once, by the index or by a scan."),
-        "rebuild": Entry("pipeline.rebuild", "Queues and index anew from the log, by many tasks at once."),
+        "compact": Entry(
+            "towline.pipeline.compact", "The newest message of each key of a topic, to Parquet or into a topic."
+        ),
+        "export": Entry("towline.pipeline.export", "Messages of a store or an archive as JSON lines, CSV or Parquet."),
+        "lag": Entry("towline.pipeline.lag", "How far every consumer group is behind, in messages and in time."),
+        "lookup": Entry(
+            "towline.pipeline.lookup", "Find the messages of many keys at once, by the index or by a scan."
+        ),
+        "rebuild": Entry("towline.pipeline.rebuild", "Queues and index anew from the log, by many tasks at once."),
         "replay": Entry(
-            "pipeline.replay", "A topic and time range of a store into a topic of a node, each message once."
+            "towline.pipeline.replay", "A topic and time range of a store into a topic of a node, each message once."
         ),
         "restore": Entry(
-            "pipeline.restore", "A topic and time range of an archive into a topic of a node, each message once."
+            "towline.pipeline.restore",
+            "A topic and time range of an archive into a topic of a node, each message once.",
         ),
-        "stats": Entry("pipeline.stats", "Counts, sizes, delays, retries and top keys by topic, queue and minute."),
-        "verify": Entry("pipeline.verify", "Every file of a store, by segment; its log against another store's."),
+        "stats": Entry(
+            "towline.pipeline.stats", "Counts, sizes, delays, retries and top keys by topic, queue and minute."
+        ),
+        "verify": Entry(
+            "towline.pipeline.verify", "Every file of a store, by segment; its log against another store's."
+        ),
     }
 )
 

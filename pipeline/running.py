@@ -1,4 +1,4 @@
-"""Runs one job, for the command and for `python -m pipeline` alike."""
+"""Runs one job, for the command and for `python -m towline.pipeline` alike."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ def _run(
     if not job.jvm:
         return job.run(None, options, progress)
     try:
-        sessions = import_module("pipeline.session")
+        sessions = import_module("towline.pipeline.session")
     except ModuleNotFoundError as error:
         raise MissingPackage(error.name or "pyspark", "spark") from None
     with sessions.running(master, f"towline {name}", settings) as spark:
@@ -93,6 +93,6 @@ def _reports(report: Path | None) -> Any:
     if not report.absolute().parent.is_dir():
         raise IllegalOption("report", f"the directory {report.absolute().parent} does not exist")
     try:
-        return import_module("pipeline.report")
+        return import_module("towline.pipeline.report")
     except ModuleNotFoundError as error:
         raise MissingPackage(error.name or "matplotlib", _REPORT_EXTRA) from None

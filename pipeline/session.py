@@ -26,7 +26,7 @@ from towline.spark_python import COMMAND
 from towline.start import home
 
 from .errors import IllegalMaster, JavaMissing, SparkNotStarted
-from .ship import PACKAGES, ship
+from .ship import PACKAGE, ship
 
 LOCAL: Final = "local[*]"
 JAVA_LEAST: Final = 17
@@ -171,7 +171,7 @@ def sentence_of(error: BaseException) -> str:
     traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
     chosen = errors[-1] if traced and errors else next(iter(lines), type(error).__name__)
     missing = _NO_MODULE.search(chosen) if traced else None
-    if missing is not None and missing[1] in PACKAGES:
+    if missing is not None and missing[1] == PACKAGE:
         return f"the executors have no {missing[1]}: {_SHIP_IT}"
     if missing is not None:
         return f"the executors have no {missing[1]}: install it for the Python that they run"

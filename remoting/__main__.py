@@ -1,4 +1,4 @@
-"""`python -m remoting --store DIR`: the remoting process of a running node, started by hand."""
+"""`python -m towline.remoting --store DIR`: the remoting process of a running node, started by hand."""
 
 from towline.node.process.worker import main
 

@@ -1,4 +1,4 @@
-"""`python -m reput --store DIR`: the reput process of a running node, started by hand."""
+"""`python -m towline.reput --store DIR`: the reput process of a running node, started by hand."""
 
 from towline.node.process.worker import main
 

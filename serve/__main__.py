@@ -1,4 +1,4 @@
-"""`python -m serve --store DIR`: the serve process of a running node, started by hand."""
+"""`python -m towline.serve --store DIR`: the serve process of a running node, started by hand."""
 
 from towline.node.process.worker import main
 

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from serve.groups.wiring import check_asker, groups_of, is_group_question, refusal_facts
 from towline.clock import boot_id
 from towline.errors import LinkRefused, MalformedFrame, QueueDamaged, TowlineError
 from towline.format.wire.frames import (
@@ -51,6 +50,7 @@ from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 from towline.runtime.store_stats import StoreStats, Total
+from towline.serve.groups.wiring import check_asker, groups_of, is_group_question, refusal_facts
 
 from .backlog import Backlog
 from .catch_up import CatchUp

@@ -1,4 +1,4 @@
-"""`python -m slave --store DIR`: runs a slave node, its supervisor in the foreground."""
+"""`python -m towline.slave --store DIR`: runs a slave node, its supervisor in the foreground."""
 
 import sys
 

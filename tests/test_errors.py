@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from serve.groups.errors import Refusal
 from towline.errors import Remedy, TowlineError
 from towline.link.put_ring import Cut
+from towline.serve.groups.errors import Refusal
 
 from .repo.trees import Source, sources
 

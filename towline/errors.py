@@ -172,14 +172,6 @@ class NodeStillRunning(TowlineError, remedy=Remedy.RETRY):
     advice = "wait for it or stop it again; run/node.log below the store directory says what it is doing"
 
 
-class ShadowedPackage(TowlineError, remedy=Remedy.FIX_SETTINGS):
-    name: str
-    found: str
-    home: str
-    template = "the package {name!r} comes from {found}, but towline lives in {home}"
-    advice = "install towline in an environment of its own, or remove the other package"
-
-
 class MissingPackage(TowlineError, remedy=Remedy.FIX_SETTINGS):
     package: str
     extra: str

@@ -1,8 +1,4 @@
-"""The first step of the `towline` command: a check that the process folders beside `towline` are its own.
-
-The folders have common names (`flush`, `ha`, `cli`). In a checkout and in site-packages alike they are siblings of
-`towline`; another package of such a name found earlier on the path would be started in their place.
-"""
+"""The first step of the `towline` command, which loads nothing before Ctrl-C is taken care of."""
 
 import os
 import signal
@@ -10,42 +6,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import towline
-from towline.errors import ShadowedPackage
+from towline.errors import MissingPackage
 
-PROCESSES: Final = (
-    "master",
-    "slave",
-    "allocate",
-    "flush",
-    "reput",
-    "serve",
-    "ha",
-    "remoting",
-    "cli",
-    "loadtest",
-    "pipeline",
-)
+_OF_THE_COMMAND: Final = ("typer", "rich")  # packages of the extra
 BY_SIGNAL: Final = 128  # plus its number: the exit status of a command that a signal has ended
 
 
 def home() -> Path:
-    """The directory that holds `towline` and the process folders: a checkout or site-packages."""
+    """The directory that holds `towline`: a checkout or site-packages."""
     assert towline.__file__ is not None
     return Path(towline.__file__).resolve().parents[1]
-
-
-def check_siblings() -> None:
-    """Raises ShadowedPackage with both paths."""
-    for name in PROCESSES:
-        spec = find_spec(name)
-        found = Path(spec.origin).resolve().parents[1] if spec and spec.origin else None
-        if found != home():
-            raise ShadowedPackage(name, str(found or "nowhere"), str(home()))
 
 
 @contextmanager
@@ -74,10 +48,11 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _end)
     try:
         with loading():
-            check_siblings()
-            command = import_module("cli.main")
+            command = import_module("towline.cli.main")
         command.main()
-    except ShadowedPackage as error:
-        sys.exit(f"towline: {error}")
+    except ModuleNotFoundError as error:
+        if error.name not in _OF_THE_COMMAND:
+            raise
+        sys.exit(f"towline: {MissingPackage(error.name, 'cli').describe()}")
     except KeyboardInterrupt:  # Ctrl-C while the command was still loading
         sys.exit(BY_SIGNAL + signal.SIGINT)

@@ -29,7 +29,7 @@ class RawPair:
         self._numbers = count()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._receiver = subprocess.Popen(
-            [sys.executable, "-m", "loadtest.bench.raw"],
+            [sys.executable, "-m", "towline.loadtest.bench.raw"],
             cwd=home(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -15,10 +15,10 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.archive import ArchiveOptions, archive
-from pipeline.progress import Progress
-from pipeline.session import end, session
-from pipeline.tasks import SparkTasks
+from towline.pipeline.archive import ArchiveOptions, archive
+from towline.pipeline.progress import Progress
+from towline.pipeline.session import end, session
+from towline.pipeline.tasks import SparkTasks
 
 from .made_log import MadeLog
 

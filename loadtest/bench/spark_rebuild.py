@@ -13,15 +13,15 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.progress import Progress
-from pipeline.rebuild import RebuildOptions, rebuild
-from pipeline.session import end, session
-from pipeline.tasks import SparkTasks
 from towline.errors import BenchFailed
 from towline.limits import GIB, KIB, MIB
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.files.segment_files import segment_name
 from towline.log.queues.queue_build import QueueBuild
+from towline.pipeline.progress import Progress
+from towline.pipeline.rebuild import RebuildOptions, rebuild
+from towline.pipeline.session import end, session
+from towline.pipeline.tasks import SparkTasks
 from towline.places import Store
 
 from .made_log import MadeLog

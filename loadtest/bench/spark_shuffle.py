@@ -13,8 +13,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.rebuild_tasks import Built, RebuildPlan, Split, build_split, link_whole
-from pipeline.tasks import SparkTasks
 from towline.errors import TowlineError
 from towline.format.files.consume_queue import ENTRY, SIZE
 from towline.limits import MIB
@@ -22,6 +20,8 @@ from towline.log.commitlog.dispatch import Batch
 from towline.log.files.segment_files import segment_name
 from towline.log.queues.consume_queue import places_of, queue_directory
 from towline.log.queues.queue_build import LeadingHole, QueueBuild, Stretch
+from towline.pipeline.rebuild_tasks import Built, RebuildPlan, Split, build_split, link_whole
+from towline.pipeline.tasks import SparkTasks
 
 LOG, QUEUE, HOLE, REFUSED = "log", "queue", "hole", "refused"
 # What the shuffle hands on: a row for each split of the log, each queue in it, each leading hole, and what was refused.

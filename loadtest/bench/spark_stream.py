@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
-from pipeline.session import end, session
 from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.limits import MIB
 from towline.node.process.context import runtime_of
+from towline.pipeline.session import end, session
 
 from .node import await_, bench_node
 

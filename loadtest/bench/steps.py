@@ -4,7 +4,7 @@ A whole master runs with `TOWLINE_FAILPOINTS=trace:DIRECTORY`, so its processes 
 This process sends with a `Producer` over the ring (or TCP) at a steady rate; another one reads with a `Consumer` at the
 end of the queue. Of each message a step's time is that of the first event behind the step before it.
 
-This module is also the process that reads: `python -m loadtest.bench.steps ENDPOINT COUNT [--reads-files]`.
+This module is also the process that reads: `python -m towline.loadtest.bench.steps ENDPOINT COUNT [--reads-files]`.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The judge of a drill: reads its history and the nodes' CommitLogs, and nothing that the runner believes.
 
-    python -m loadtest.drill.check DIRECTORY
+    python -m towline.loadtest.drill.check DIRECTORY
 
 Set: every acknowledged message is in every log, at the queue offset that the acknowledgement named, with the body that
 was sent; nothing is there that was never sent. Order: in a queue, first copies stand in the order of sending. Doubles:

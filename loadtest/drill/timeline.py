@@ -10,7 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from loadtest.page import PLOT, page, picture, text
+from towline.loadtest.page import PLOT, page, picture, text
 
 from .history import ACKNOWLEDGED, SAMPLES, History, read_history, read_lines
 

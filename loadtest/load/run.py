@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from loadtest import load
 from towline.client.consumer import Consumer
 from towline.errors import Remedy, TowlineError
 from towline.link.free_port import free_port
+from towline.loadtest import load
 
 from .plan import USERS, LoadPlan
 

@@ -14,7 +14,6 @@ dies     safely at any point: what was delivered since the offsets were written 
 import gc
 from typing import Any, ClassVar, Final
 
-from master.schedule.transactions.service import TransactionService
 from towline.limits import LOOK_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
@@ -23,6 +22,7 @@ from towline.log.files.config_file import ConfigFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.release_files import FileReleaser
 from towline.log.state.floors import levels_of
+from towline.master.schedule.transactions.service import TransactionService
 from towline.node.peers.handshake import own_facts
 from towline.node.peers.local_links import LocalLink, Outbox
 from towline.node.process.context import Node

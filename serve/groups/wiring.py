@@ -4,10 +4,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from serve.catch_up import StillStarting
-from serve.filtering import bloom_of, facts_of
-from serve.lookup import Lookup
-from serve.topics import TopicsView
 from towline.clock import boottime_ns
 from towline.errors import MalformedFile, TowlineError
 from towline.filter.subscriptions import FilterData
@@ -21,6 +17,10 @@ from towline.node.process.secret import SCHEDULE_ROLE
 from towline.runtime.positions import Counter, Position
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
+from towline.serve.catch_up import StillStarting
+from towline.serve.filtering import bloom_of, facts_of
+from towline.serve.lookup import Lookup
+from towline.serve.topics import TopicsView
 
 from .errors import GroupRefused, Refusal
 from .filters import GroupFilters

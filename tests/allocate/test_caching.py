@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from allocate import caching
-from allocate.caching import CHECK_EVERY_MS, EVICT_EVERY_MS, RETRY_MS, PageCacheEvictor
+from towline.allocate import caching
+from towline.allocate.caching import CHECK_EVERY_MS, EVICT_EVERY_MS, RETRY_MS, PageCacheEvictor
 from towline.limits import MIB, PAGE
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.segment_files import create_segment, segment_name

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allocate.cleaning import MANUAL_ROUNDS, MS_PER_HOUR, PRESSED_MS, STEP_MS, Cleaner
-from allocate.service import AllocateAgent
-from allocate.space import CHECK_EVERY_MS, DiskSpace
+from towline.allocate.cleaning import MANUAL_ROUNDS, MS_PER_HOUR, PRESSED_MS, STEP_MS, Cleaner
+from towline.allocate.service import AllocateAgent
+from towline.allocate.space import CHECK_EVERY_MS, DiskSpace
 from towline.format.files.consume_queue import encode
 from towline.format.files.durable import Durable
 from towline.limits import MIB, PAGE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allocate.segments import RequestKind, RequestTable, SegmentRequest
+from towline.allocate.segments import RequestKind, RequestTable, SegmentRequest
 
 SIZE = 1024
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from allocate.cleaning import STEP_MS
-from allocate.segments import AHEAD, BURST_MS, PAUSE_MS, UNLOCK_AFTER_MS
-from allocate.service import AllocateAgent
+from towline.allocate.cleaning import STEP_MS
+from towline.allocate.segments import AHEAD, BURST_MS, PAUSE_MS, UNLOCK_AFTER_MS
+from towline.allocate.service import AllocateAgent
 from towline.clock import SystemClock
 from towline.errors import DiskFull, SyncFailed
 from towline.limits import LOOK_MS, PAGE

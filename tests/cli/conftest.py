@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.main import run
+from towline.cli.main import run
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import run
 from tests.processes.nodes import processes_of
 from tests.processes.waiting import Watch, await_
+from towline.cli.main import run
 from towline.errors import NodeNotRunning
 from towline.node.report.status import node_facts
 from towline.node.supervise.launch import running_pid

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from cli.cluster_show import render_remarks
+from towline.cli.cluster_show import render_remarks
 
 
 def test_a_slave_that_waits_for_the_operators_word_is_shown_with_the_command():

@@ -6,9 +6,9 @@ import pytest
 import typer
 from typer.main import get_command
 
-from cli.get import pointed
-from cli.main import app
-from pipeline.registry import JOBS
+from towline.cli.get import pointed
+from towline.cli.main import app
+from towline.pipeline.registry import JOBS
 
 BENCHES = ("put", "delay", "consume", "filter", "ha", "peers", "reput", "segments", "spark", "recovery", "steps")
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.demo_spark import missing_package
-from cli.flights import read_flights
-from pipeline.session import java_missing
 from tests.requirements import need
 from tests.spark.pages import README
+from towline.cli.demo_spark import missing_package
+from towline.cli.flights import read_flights
+from towline.pipeline.session import java_missing
 from towline.start import home
 
 COMMAND = [sys.executable, "-c", "from towline.start import main; main()", "demo"]

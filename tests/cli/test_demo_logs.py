@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.demo_check import Span, compare_logs
+from towline.cli.demo_check import Span, compare_logs
 from towline.places import Store
 
 SEGMENT = 4096

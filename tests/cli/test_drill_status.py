@@ -2,8 +2,8 @@
 
 import pytest
 
-from cli.drill_run import status_of
-from cli.output import FAILED, SKIPPED
+from towline.cli.drill_run import status_of
+from towline.cli.output import FAILED, SKIPPED
 
 PASSED = {"drill": "kill", "passed": True}
 LOST = {"drill": "kill", "passed": False}

@@ -1,6 +1,6 @@
 """The demo's input."""
 
-from cli import flights
+from towline.cli import flights
 
 
 class TestTheFlightsOfNewYork:

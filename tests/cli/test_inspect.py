@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli import layouts
 from tests.log import stores as made_of
 from tests.log.stores import StoreMaker
+from towline.cli import layouts
 from towline.format.files import checkpoint, consume_queue, consume_queue_ext, durable_slots, index_file
 from towline.format.files.durable import Durable
 from towline.format.files.epochs import Epoch

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from cli.interrupts import Interrupts
+from towline.cli.interrupts import Interrupts
 
 
 def interrupt() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import run
+from towline.cli.main import run
 
 
 def keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, object]]:

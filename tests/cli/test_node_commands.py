@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import run
 from tests.processes.waiting import await_
+from towline.cli.main import run
 from towline.client.message import Message
 from towline.client.transaction import TransactionProducer
 from towline.node.process.context import open_node, runtime_of

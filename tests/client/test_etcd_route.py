@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ha.leader.leadership import Leadership, next_epoch
 from tests.etcd_server import EtcdServer, running
 from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import InvalidEndpoint, NoAnswer
+from towline.ha.leader.leadership import Leadership, next_epoch
 from towline.route.errors import EtcdSilent
 from towline.route.etcd import Etcd
 from towline.route.leaders import read_leaders

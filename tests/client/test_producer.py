@@ -1,11 +1,13 @@
 """The producer against a node in a thread (`standin`), over a real link."""
 
+import asyncio
 import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import as_completed, wait
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,10 @@ def producer_of(node: Standin, **settings: Any) -> Producer:
 
 def unique_keys(node: Standin, topic: str = "t") -> list[str]:
     return [decode(record.properties)[UNIQ_KEY] for record in node.stored(topic)]
+
+
+async def awaited(future: SendFuture) -> SendResult:
+    return await asyncio.wait_for(asyncio.wrap_future(future), WAIT_MS / 1000)
 
 
 class TestSending:
@@ -108,7 +114,7 @@ class TestSending:
 
     def test_lingering_messages_go_when_the_time_is_over(self, node: Standin) -> None:
         with producer_of(node, linger_ms=5) as producer:
-            assert producer.send_async(Message("t", b"x")).result(WAIT_MS).acknowledged
+            assert producer.send_async(Message("t", b"x")).result(WAIT_MS / 1000).acknowledged
 
     def test_a_unique_key_among_the_properties_is_kept(self, node: Standin) -> None:
         with producer_of(node) as producer:
@@ -164,7 +170,7 @@ class TestBulk:
         with producer_of(node) as producer:
             producer.send_bodies("one", [b"a", b"b"])
             records = node.puts[0].records
-            assert producer.send_records("one", 0, records, 2).result(WAIT_MS).queue_offset == 2
+            assert producer.send_records("one", 0, records, 2).result(WAIT_MS / 1000).queue_offset == 2
         assert node.puts[1].records == records
 
 
@@ -291,7 +297,7 @@ class TestRetrying:
             node.stop()
             future = producer.send_async(Message("t", b"y"))
             node.start()
-            assert future.result(WAIT_MS).acknowledged
+            assert future.result(WAIT_MS / 1000).acknowledged
         assert node.greeted == 2
 
     def test_a_node_that_forgot_the_producer_is_greeted_again(self, node: Standin) -> None:
@@ -344,7 +350,7 @@ class TestRetrying:
             node.stop()
             producer._session.io_thread._pause(60.0)
             with pytest.raises((NoAnswer, DeliveryTimeout)):
-                producer.send_async(Message("t", b"second")).result(WAIT_MS)
+                producer.send_async(Message("t", b"second")).result(WAIT_MS / 1000)
 
     def test_a_refusal_that_says_when_to_come_back_is_waited_for_and_costs_no_attempt(self, node: Standin) -> None:
         node.orders.extend([Refuse(PutStatus.OS_PAGE_CACHE_BUSY, retry_after=20) for _ in range(5)])
@@ -393,7 +399,7 @@ class TestRetrying:
             node.orders.append(Store(status) if status.stored else Refuse(status, status.name))
             with producer_of(node, retries=1) as producer:
                 outcome = producer.send_async(Message("t", b"x"))
-                error = outcome.exception(WAIT_MS)
+                error = outcome.exception(WAIT_MS / 1000)
             if status.stored:
                 assert (error, outcome.result(0).status, len(node.puts) - before) == (None, status, 1)
             elif status.retryable:
@@ -420,7 +426,7 @@ class TestGreeting:
             node.own = {**node.own, "cluster": "c9"}
             node.start()
             with pytest.raises(LinkRefused, match="'c9'"):
-                future.result(WAIT_MS)
+                future.result(WAIT_MS / 1000)
 
     def test_nobody_there_is_no_answer(self, tmp_path: Path) -> None:
         with (
@@ -441,7 +447,7 @@ class TestBackPressure:
         producer._session.accumulator.seal_all()
         node.wait_for(lambda: len(node.puts) >= 2)
         with pytest.raises(ResultPending):
-            more[-1].result(30)
+            more[-1].result(0.03)
         assert len(node.puts) <= 2
         producer.close(flush=False)
         for future in (*futures, *more):
@@ -515,9 +521,34 @@ class TestFutures:
         with producer_of(node, linger_ms=60_000) as producer:
             future = producer.send_async(Message("t", b"x"))
             with pytest.raises(ResultPending, match="no result after 1 ms"):
-                future.result(1)
+                future.result(0.001)
             producer.flush(WAIT_MS)
             assert future.exception(0) is None
+
+    def test_a_result_is_a_future_of_the_standard_library(self, node: Standin) -> None:
+        with producer_of(node, linger_ms=60_000) as producer:
+            early = [producer.send_async(Message("t", b"%d" % n)) for n in range(4)]
+            assert wait(early, timeout=0.001).not_done == set(early)
+            assert [early[0].cancel(), early[0].cancelled(), early[0].done()] == [False] * 3
+            assert early[0].running()
+            threading.Timer(0.05, producer.flush).start()
+            assert set(as_completed(early, timeout=WAIT_MS / 1000)) == set(early)
+            late = producer.send(Message("t", b"late"))
+            more = producer.send_async(Message("t", b"more"))
+            producer.flush(WAIT_MS)
+            assert set(as_completed([*early, more], timeout=0)) == {*early, more}
+            assert asyncio.run(awaited(more)).physical_offset > late.physical_offset
+            assert not early[0].running()
+
+    def test_an_error_is_raised_by_whatever_waits_for_it(self, node: Standin) -> None:
+        node.judge = lambda put: Refuse(PutStatus.MESSAGE_ILLEGAL)
+        with producer_of(node, linger_ms=60_000) as producer:
+            futures = [producer.send_async(Message("t", b"x")) for _ in range(2)]
+            assert wait(futures, timeout=0).not_done
+            producer.flush(WAIT_MS)
+            assert all(isinstance(each.exception(), PutRefused) for each in wait(futures, WAIT_MS / 1000).done)
+            with pytest.raises(PutRefused):
+                asyncio.run(awaited(futures[0]))
 
     def test_flush_says_when_it_waited_in_vain(self, node: Standin) -> None:
         node.judge = lambda put: Silence()

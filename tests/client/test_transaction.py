@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from master.schedule.transactions.ledger import EndRefusal
 from tests.processes.waiting import await_
 from towline.client import transaction
 from towline.client.errors import (
@@ -32,6 +31,7 @@ from towline.format.record.transactions import as_sent
 from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.format.wire.status import PutStatus
 from towline.link.server import Request, Server
+from towline.master.schedule.transactions.ledger import EndRefusal
 
 from .standin import Refuse, Silence, Standin, Store, sizes_of
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from cli.cluster_nodes import forget_memory, is_here, observe, older_settings, roles_of
-from cli.main import run
+from towline.cli.cluster_nodes import forget_memory, is_here, observe, older_settings, roles_of
+from towline.cli.main import run
 from towline.cluster.state import NodeState
 from towline.log.files.config_file import ConfigFile
 from towline.node.process.context import runtime_of

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from loadtest.bench.made_log import MadeLog, make_log
 from tests.processes.nodes import TestNode, free_port
 from tests.processes.waiting import Watch, await_
 from tests.spark.class_archive import JAVA_OPTIONS, java_options
 from towline.limits import MIB
+from towline.loadtest.bench.made_log import MadeLog, make_log
 from towline.runtime.positions import Position
 from towline.spark import planning, reading
 from towline.spark.options import SourceOptions

@@ -10,7 +10,7 @@ import sys
 
 from pyspark.sql import functions as f
 
-from pipeline.session import running
+from towline.pipeline.session import running
 
 
 def main(store: str, target: str, topic: str, checkpoint: str, limit: str, settings: str) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-import pipeline
-from pipeline.session import java_missing
-from pipeline.ship import ship
 from tests.requirements import need
 from tests.spark.stores import MadeStore
+from towline import pipeline
+from towline.pipeline.session import java_missing
+from towline.pipeline.ship import ship
 
 from .clusters import Cluster
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.session import java_missing
 from tests.processes.waiting import Watch, await_
 from tests.requirements import need
 from tests.spark.stores import MadeStore
+from towline.pipeline.session import java_missing
 
 DEADLINE_S = 60.0
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.session import java_missing
 from tests.processes.nodes import ending
 from tests.requirements import need
 from tests.spark.sessions import QUICK
 from towline.limits import MIB
+from towline.pipeline.session import java_missing
 
 from .killed_drivers import Copying
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flush.service import FlushAgent
+from towline.flush.service import FlushAgent
 from towline.format.files.checkpoint import Checkpoint
 from towline.format.files.durable import Durable
 from towline.log.files.segment_files import segment_name

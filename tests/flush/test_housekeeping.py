@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flush import housekeeping
-from flush.housekeeping import BEHIND_MAX, TOGETHER, Housekeeper
 from towline.errors import SyncFailed
+from towline.flush import housekeeping
+from towline.flush.housekeeping import BEHIND_MAX, TOGETHER, Housekeeper
 from towline.format.files.index_file import file_size
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.state.durable_file import DurableFile

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from flush.policy import FAR_MS, CommitRealTime, FlushRealTime, GroupCommit, QueueFlush
+from towline.flush.policy import FAR_MS, CommitRealTime, FlushRealTime, GroupCommit, QueueFlush
 from towline.limits import PAGE
 
 

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from flush.housekeeping import Housekeeper
-from flush.syncing import SyncThread
 from towline.errors import SyncFailed
+from towline.flush.housekeeping import Housekeeper
+from towline.flush.syncing import SyncThread
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.segment_files import segment_name
 from towline.node.store.confirmed import confirmed_of

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from flush.service import FlushAgent
-from flush.syncing import SyncThread, policy_of
+from towline.flush.service import FlushAgent
+from towline.flush.syncing import SyncThread, policy_of
 from towline.format.files.checkpoint import Checkpoint
 from towline.log.files.mapped_file import MappedFile
 from towline.node.store.pool_state import PoolState
@@ -107,7 +107,7 @@ def test_what_offsets_wait_for_is_synced_at_once(bench):
 
 def test_put_is_woken_by_every_sync_and_reput_once_a_millisecond(tmp_path, monkeypatch):
     now_ns = [10_000_000]
-    monkeypatch.setattr("flush.syncing.time", SimpleNamespace(monotonic_ns=lambda: now_ns[0]))
+    monkeypatch.setattr("towline.flush.syncing.time", SimpleNamespace(monotonic_ns=lambda: now_ns[0]))
     bench = Bench(tmp_path, flush_disk_type="SYNC_FLUSH")
     agent = bench.flush()
     bench.make_segment(0)

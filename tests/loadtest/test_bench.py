@@ -6,12 +6,12 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cli.bench_put import render_put
-from loadtest.bench.put import Plan, measure
-from loadtest.bench.shapes import WINDOW, Shape, load_of
+from towline.cli.bench_put import render_put
 from towline.format.record import record
 from towline.format.wire.frames import decode_put
 from towline.limits import MIB
+from towline.loadtest.bench.put import Plan, measure
+from towline.loadtest.bench.shapes import WINDOW, Shape, load_of
 
 PLAN = Plan(
     seconds=0.02,

@@ -6,8 +6,8 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cli.bench_delay import render_delay
-from loadtest.bench.delay import Plan, measure
+from towline.cli.bench_delay import render_delay
+from towline.loadtest.bench.delay import Plan, measure
 
 PLAN = Plan(rate=200, seconds=1, burst=300, rounds=1, lead_ms=4000)
 

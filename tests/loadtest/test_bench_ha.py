@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from cli.bench_ha import GOAL_NAMES, render_ha
-from loadtest.bench.ha import GOALS, Plan, measure
-from loadtest.bench.ha_pair import lags_ms, rate_of
-from loadtest.bench.round_trip import round_trips
+from towline.cli.bench_ha import GOAL_NAMES, render_ha
 from towline.errors import BenchFailed
 from towline.limits import MIB
+from towline.loadtest.bench.ha import GOALS, Plan, measure
+from towline.loadtest.bench.ha_pair import lags_ms, rate_of
+from towline.loadtest.bench.round_trip import round_trips
 
 MS = 1_000_000
 

@@ -6,9 +6,9 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cli.bench_reading import render_consume, render_filter
-from loadtest.bench import consume, filter, replay
+from towline.cli.bench_reading import render_consume, render_filter
 from towline.limits import MIB
+from towline.loadtest.bench import consume, filter, replay
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 import typer
 from rich.console import Console
 
-from cli.bench_recovery import render_recovery, sizes_of
-from loadtest.bench.recovery import Plan, measure
+from towline.cli.bench_recovery import render_recovery, sizes_of
 from towline.limits import GIB, MIB
+from towline.loadtest.bench.recovery import Plan, measure
 
 PLAN = Plan(
     sizes=(6 * MIB, 10 << 50),

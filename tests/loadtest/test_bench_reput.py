@@ -7,12 +7,12 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cli.bench_reput import GOAL_NAMES, render_reput
-from loadtest.bench.made_log import BODY, make_log
-from loadtest.bench.reput import GOALS, Plan, measure
+from towline.cli.bench_reput import GOAL_NAMES, render_reput
 from towline.format.record import properties, record
 from towline.kernels.scan.scan import CHECK_ALL, COUNT, WALK_STATE_SIZE, walk
 from towline.limits import MIB
+from towline.loadtest.bench.made_log import BODY, make_log
+from towline.loadtest.bench.reput import GOALS, Plan, measure
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.places import Store
 

@@ -7,12 +7,12 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cli.bench_segments import render_segments
-from loadtest.bench.latency import Timings
-from loadtest.bench.segments import Plan, measure
-from loadtest.bench.shapes import Shape
-from loadtest.bench.switches import WAYS, Switches
+from towline.cli.bench_segments import render_segments
 from towline.limits import KIB, MIB
+from towline.loadtest.bench.latency import Timings
+from towline.loadtest.bench.segments import Plan, measure
+from towline.loadtest.bench.shapes import Shape
+from towline.loadtest.bench.switches import WAYS, Switches
 
 PLAN = Plan(
     rounds=1,

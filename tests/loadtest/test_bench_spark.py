@@ -6,10 +6,10 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cli.bench_spark import GOAL_NAMES, render_spark
-from loadtest.bench.spark import GOALS, Plan, goals, measure
-from loadtest.bench.spark_stream import LOW_LATENCY
+from towline.cli.bench_spark import GOAL_NAMES, render_spark
 from towline.limits import MIB
+from towline.loadtest.bench.spark import GOALS, Plan, goals, measure
+from towline.loadtest.bench.spark_stream import LOW_LATENCY
 
 DECODE = {
     "all_per_s": 2.5e6,
@@ -93,7 +93,7 @@ def test_every_goal_has_a_sentence_and_the_table_can_be_drawn():
 def test_a_small_run(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr("loadtest.bench.spark_rebuild.TURNS", 1)
+    monkeypatch.setattr("towline.loadtest.bench.spark_rebuild.TURNS", 1)
     plan = Plan(rounds=1, size=8 * MIB, segment_size=2 * MIB, large=16 * MIB, seconds=3.0)
     result = measure(plan)
     assert [goal["goal"] for goal in result["goals"]] == list(GOALS)

@@ -8,9 +8,9 @@ import orjson
 import pytest
 from rich.console import Console
 
-from cli.bench_steps import render_steps
-from loadtest.bench.steps import PULLED, STEPS, Plan, first_from, measure
+from towline.cli.bench_steps import render_steps
 from towline.errors import BenchFailed
+from towline.loadtest.bench.steps import PULLED, STEPS, Plan, first_from, measure
 from towline.runtime.failpoints import ENVIRONMENT
 
 

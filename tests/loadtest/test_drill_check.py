@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtest.drill.check import DrillVerdict, Found, Judge, compare
-from loadtest.drill.history import (
+from towline.loadtest.drill.check import DrillVerdict, Found, Judge, compare
+from towline.loadtest.drill.history import (
     ACKNOWLEDGED,
     HISTORY,
     STORED,

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from loadtest.drill.network import LOOPBACK, Proxied, address, free_port
 from tests.processes.waiting import await_
+from towline.loadtest.drill.network import LOOPBACK, Proxied, address, free_port
 
 PLACE = 7
 WAIT_S = 20.0

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.drill.ground import Shape
-from loadtest.drill.history import EVENTS, SAMPLES, STORES
-from loadtest.drill.run import DRILLS, DrillPlan, run_drill
-from loadtest.drill.timeline import PAGE, PNG, draw
 from tests.processes.nodes import processes_of
 from tests.processes.waiting import await_
 from tests.requirements import need
+from towline.loadtest.drill.ground import Shape
+from towline.loadtest.drill.history import EVENTS, SAMPLES, STORES
+from towline.loadtest.drill.run import DRILLS, DrillPlan, run_drill
+from towline.loadtest.drill.timeline import PAGE, PNG, draw
 from towline.node.process.context import runtime_of
 from towline.runtime.settings import Settings
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from loadtest.load.plan import LoadPlan, users_at
-from loadtest.load.summary import Row, broken
 from tests.etcd_server import running
 from tests.processes.electing import ElectingGroup
 from tests.processes.nodes import ended
 from tests.processes.waiting import await_
+from towline.loadtest.load.plan import LoadPlan, users_at
+from towline.loadtest.load.summary import Row, broken
 
 SECONDS = 30
 COMMAND = [sys.executable, "-c", "import sys; from towline.start import main; sys.exit(main())", "loadtest"]

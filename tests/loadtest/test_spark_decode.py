@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from loadtest.bench import spark_decode
-from loadtest.bench.made_log import make_log
 from tests.arrow.logs import rows
 from towline.arrow.columns import COLUMNS
 from towline.arrow.decode import batches
 from towline.limits import KIB
+from towline.loadtest.bench import spark_decode
+from towline.loadtest.bench.made_log import make_log
 from towline.log.files.segment_files import segment_name
 from towline.places import Store
 

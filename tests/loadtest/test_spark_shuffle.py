@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from loadtest.bench.spark_shuffle import SPLITS, Row, built_of, gather_splits, plan_of, write_files
-from pipeline import rebuild as job
-from pipeline.errors import NotRebuilt
-from pipeline.rebuild import RebuildOptions, rebuild
 from tests.closing import closed_afterwards
 from tests.log.stores import SEGMENT
 from tests.pipeline.logs import LOGS, PlainTasks, Sent, Writer
 from tests.pipeline.stores import sound_node
 from tests.pipeline.test_rebuild import FIRST, by_reput, derived, prepared
+from towline.loadtest.bench.spark_shuffle import SPLITS, Row, built_of, gather_splits, plan_of, write_files
+from towline.pipeline import rebuild as job
+from towline.pipeline.errors import NotRebuilt
+from towline.pipeline.rebuild import RebuildOptions, rebuild
 
 
 @pytest.fixture(autouse=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli import bench_peers
-from cli.main import run
 from peers.pictures import BARS, LATENCY, OVER_TIME, PAGE
 from tests.processes.waiting import Watch, await_
+from towline.cli import bench_peers
+from towline.cli.main import run
 
 COMMAND = [sys.executable, "-c", "import sys; from towline.start import main; sys.exit(main())", "bench", "peers"]
 GONE_S = 60.0

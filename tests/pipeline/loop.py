@@ -4,8 +4,8 @@ import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipeline.progress import Progress
-from pipeline.tasks import Done, Part
+from towline.pipeline.progress import Progress
+from towline.pipeline.tasks import Done, Part
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import archive as job
-from pipeline import archive_files
-from pipeline.archive import ARCHIVED, REFUSED, THERE, ArchiveOptions, archive
-from pipeline.archive_manifest import STAGING, SUFFIX, Archive, data_name, read_manifest
-from pipeline.errors import ArchiveOfAnother, NotAnArchive, NotVerified
 from tests.pipeline.loop import Loop
 from tests.spark.stores import SEGMENT, MadeStore
 from towline.arrow.columns import COLUMNS, SCHEMA
@@ -24,6 +19,11 @@ from towline.errors import MalformedFile, StoreTaken
 from towline.format.record.forms import HALF_TOPIC
 from towline.format.record.record import COMPRESSED
 from towline.log.state.archived import archived_until
+from towline.pipeline import archive as job
+from towline.pipeline import archive_files
+from towline.pipeline.archive import ARCHIVED, REFUSED, THERE, ArchiveOptions, archive
+from towline.pipeline.archive_manifest import STAGING, SUFFIX, Archive, data_name, read_manifest
+from towline.pipeline.errors import ArchiveOfAnother, NotAnArchive, NotVerified
 
 DAY_MS = 86_400_000
 POINTS = (5, 20, 30, 44)  # steps of a run after which its driver is killed
@@ -174,7 +174,7 @@ def test_a_killed_driver_leaves_no_double_and_no_orphan(store, tmp_path, point):
     program = f"""
 import os, signal, sys
 from pathlib import Path
-from pipeline import archive as job, archive_files
+from towline.pipeline import archive as job, archive_files
 from tests.pipeline.loop import Loop
 steps = 0
 def counted(function):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import run
-from pipeline import registry
-from pipeline.arguments import main
-from pipeline.options import facts_of
 from tests.spark.stores import MadeStore
+from towline.cli.main import run
+from towline.pipeline import registry
+from towline.pipeline.arguments import main
+from towline.pipeline.options import facts_of
 
 from .test_lag import with_offsets
 
@@ -40,10 +40,10 @@ def test_no_option_of_a_job_has_the_name_of_one_that_all_have(name):
 
 
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(made, capfd, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pipeline.session", None)
+    monkeypatch.setitem(sys.modules, "towline.pipeline.session", None)
     assert run(["pipeline", "stats", "--store", str(made.root), "--json"]) == 1
     assert "pip install 'towline[spark]'" in json.loads(capfd.readouterr().out)["sentence"]
-    monkeypatch.setitem(sys.modules, "pipeline.report", None)
+    monkeypatch.setitem(sys.modules, "towline.pipeline.report", None)
     report = str(made.root / "report.html")
     assert run(["pipeline", "lag", "--store", str(made.root), "--json", "--report", report]) == 1
     assert "pip install 'towline[drill]'" in json.loads(capfd.readouterr().out)["sentence"]

@@ -8,16 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import compact as job
-from pipeline.archive import ArchiveOptions, archive
-from pipeline.compact import CompactOptions
-from pipeline.compacting import NEWEST, Key, kept, newest_in, write_kept
-from pipeline.errors import IllegalOption
-from pipeline.progress import Progress
-from pipeline.scratch import make_scratch
-from pipeline.sources import FromEither, messages_of
 from tests.pipeline.loop import Loop
 from tests.spark.stores import SEGMENT, MadeStore
+from towline.pipeline import compact as job
+from towline.pipeline.archive import ArchiveOptions, archive
+from towline.pipeline.compact import CompactOptions
+from towline.pipeline.compacting import NEWEST, Key, kept, newest_in, write_kept
+from towline.pipeline.errors import IllegalOption
+from towline.pipeline.progress import Progress
+from towline.pipeline.scratch import make_scratch
+from towline.pipeline.sources import FromEither, messages_of
 
 TOPIC = "Prices"
 WAIT_S = 60.0

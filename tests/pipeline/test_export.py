@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import export as job
-from pipeline import output
-from pipeline.archive import ArchiveOptions, archive
-from pipeline.errors import ArchiveDamaged, BodyNotText, IllegalOption, NoSuchMessages, OutputTaken
-from pipeline.export import ExportOptions, export
-from pipeline.export_text import NotUtf8, csv_lines, in_base64, in_hex, json_lines, utf8
-from pipeline.options import made as options_of
 from tests.pipeline.loop import Loop
 from tests.spark.stores import SEGMENT, MadeStore
 from towline.arrow.columns import COLUMNS
 from towline.format.record.record import COMPRESSED
+from towline.pipeline import export as job
+from towline.pipeline import output
+from towline.pipeline.archive import ArchiveOptions, archive
+from towline.pipeline.errors import ArchiveDamaged, BodyNotText, IllegalOption, NoSuchMessages, OutputTaken
+from towline.pipeline.export import ExportOptions, export
+from towline.pipeline.export_text import NotUtf8, csv_lines, in_base64, in_hex, json_lines, utf8
+from towline.pipeline.options import made as options_of
 
 TEXTS = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]), max_size=8))
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import lag
-from pipeline.errors import IllegalOption, NoOffsets
-from pipeline.progress import Progress
-from pipeline.running import execute
 from tests.spark.stores import MadeStore
 from towline.format.files.groups import OffsetTable, offsets_content
 from towline.log.files.config_file import ConfigFile
+from towline.pipeline import lag
+from towline.pipeline.errors import IllegalOption, NoOffsets
+from towline.pipeline.progress import Progress
+from towline.pipeline.running import execute
 
 OFFSETS = {
     ("TopicA", "readers"): {0: 30, 1: 100},

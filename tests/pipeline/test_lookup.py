@@ -9,9 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from pipeline import lookup
-from pipeline.errors import IllegalOption
-from pipeline.finding import KEY, UNIQUE_KEY, Wanted, walk
 from tests.spark.stores import SEGMENT, MadeStore
 from towline.errors import MalformedFile
 from towline.format.files.index_file import ENTRY, HEADER_SIZE, SLOT, entry_at, key_hash
@@ -20,6 +17,9 @@ from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import DispatchScan
 from towline.log.files.store_files import IndexShape
 from towline.log.queues.index_service import IndexService
+from towline.pipeline import lookup
+from towline.pipeline.errors import IllegalOption
+from towline.pipeline.finding import KEY, UNIQUE_KEY, Wanted, walk
 from towline.spark.errors import UnknownRead
 
 SHAPE = IndexShape(slots=16, indexes=500)

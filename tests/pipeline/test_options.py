@@ -6,10 +6,10 @@ from typing import Literal
 
 import pytest
 
-from pipeline import registry
-from pipeline.arguments import parser_of
-from pipeline.errors import IllegalOption, UnknownJob
-from pipeline.options import facts_of, made, option, store_option
+from towline.pipeline import registry
+from towline.pipeline.arguments import parser_of
+from towline.pipeline.errors import IllegalOption, UnknownJob
+from towline.pipeline.options import facts_of, made, option, store_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

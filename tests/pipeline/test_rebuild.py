@@ -14,11 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from pipeline import rebuild as job
-from pipeline import rebuild_tasks
-from pipeline.errors import AttemptsGoOn, IllegalOption, LogInPool, NotRebuilt, ScratchNotSeen
-from pipeline.rebuild import RebuildOptions, Rebuilt, rebuild, splits_of
-from pipeline.scratch import Scratch, fence, make_scratch
 from tests.closing import closed_afterwards
 from tests.log.sound import look
 from tests.log.stores import QUEUE_FILE, SEGMENT, SETTINGS, StoreMaker
@@ -37,6 +32,11 @@ from towline.log.repair.verify_report import Weight
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.topics_file import TopicsConfig
 from towline.node.supervise.recover import publish
+from towline.pipeline import rebuild as job
+from towline.pipeline import rebuild_tasks
+from towline.pipeline.errors import AttemptsGoOn, IllegalOption, LogInPool, NotRebuilt, ScratchNotSeen
+from towline.pipeline.rebuild import RebuildOptions, Rebuilt, rebuild, splits_of
+from towline.pipeline.scratch import Scratch, fence, make_scratch
 from towline.places import Store
 from towline.runtime.queue_ends import QueueEnds
 from towline.spark.errors import NotAStore
@@ -424,7 +424,7 @@ sys.stdin.read()
 
 KILLED = """
 import os, signal, sys
-from pipeline import rebuild as job
+from towline.pipeline import rebuild as job
 from tests.log.stores import SEGMENT
 from tests.pipeline.logs import PlainTasks
 job.SPLIT_BYTES = SEGMENT // 8

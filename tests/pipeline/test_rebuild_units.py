@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from pipeline import rebuild as job
-from pipeline.rebuild import RebuildOptions, rebuild
 from tests.log.stores import SEGMENT, StoreMaker
 from tests.reput.test_reput import Bench
 from towline.errors import MalformedFile
@@ -15,6 +13,8 @@ from towline.filter.bloom import Bloom
 from towline.filter.subscriptions import FilterTable
 from towline.format.files.consume_queue_ext import END
 from towline.log.files.config_file import ConfigFile
+from towline.pipeline import rebuild as job
+from towline.pipeline.rebuild import RebuildOptions, rebuild
 from towline.places import Store
 
 from .logs import DELAYS, PlainTasks, Sent, Writer

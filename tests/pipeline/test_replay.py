@@ -12,12 +12,6 @@ from typing import Any
 
 import pytest
 
-from pipeline import replay as job
-from pipeline.archive import ArchiveOptions, archive
-from pipeline.copying import stem_of
-from pipeline.errors import IllegalOption
-from pipeline.replay import ReplayOptions, copy, from_either, result_of, source_of, source_of_archive
-from pipeline.restore import RestoreOptions
 from tests.pipeline.loop import Loop
 from tests.processes.nodes import TestNode, ending, free_port
 from tests.processes.waiting import await_
@@ -26,6 +20,12 @@ from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.message import ReceivedMessage
 from towline.errors import InvalidEndpoint, NoAnswer
+from towline.pipeline import replay as job
+from towline.pipeline.archive import ArchiveOptions, archive
+from towline.pipeline.copying import stem_of
+from towline.pipeline.errors import IllegalOption
+from towline.pipeline.replay import ReplayOptions, copy, from_either, result_of, source_of, source_of_archive
+from towline.pipeline.restore import RestoreOptions
 from towline.runtime.positions import Position
 from towline.spark import idempotent_producer
 
@@ -153,8 +153,8 @@ def test_what_was_replayed_is_not_restored_again(node, source, tmp_path):
 
 PROGRAM = """
 import os, signal, sys
-from pipeline.progress import Progress
-from pipeline.replay import ReplayOptions, copy, from_either, source_of
+from towline.pipeline.progress import Progress
+from towline.pipeline.replay import ReplayOptions, copy, from_either, source_of
 from tests.pipeline.loop import Loop
 from towline.spark.idempotent_producer import IdempotentProducer
 store, endpoint, into, last = sys.argv[1:]

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pipeline.job import Column, Plot, Result
-from pipeline.report import ROWS_MAX, page, png
+from towline.pipeline.job import Column, Plot, Result
+from towline.pipeline.report import ROWS_MAX, page, png
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TIMES = [NOON + timedelta(minutes=number) for number in range(4)]

@@ -1,15 +1,13 @@
 """What is refused before a JVM is started, what a failure is told as, and what is shipped."""
 
-import zipfile
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from pipeline import session as sessions
-from pipeline.errors import IllegalMaster, IllegalOption, JavaMissing
-from pipeline.running import execute
-from pipeline.ship import ship
+from towline.pipeline import session as sessions
+from towline.pipeline.errors import IllegalMaster, IllegalOption, JavaMissing
+from towline.pipeline.running import execute
 
 
 def java_home(path: Path, version: str) -> Path:
@@ -62,7 +60,7 @@ class TestSentences:
 
     @pytest.mark.parametrize(
         ("module", "remedy"),
-        [("towline", "pipeline ship FILE"), ("pipeline.stats", "--py-files"), ("numpy", "install")],
+        [("towline", "pipeline ship FILE"), ("towline.pipeline.stats", "--py-files"), ("numpy", "install")],
     )
     def test_what_the_executors_lack_is_said_with_the_remedy(self, module, remedy):
         text = (
@@ -87,18 +85,6 @@ class TestSentences:
         path = Path(sessions.kept_log(PySparkRuntimeError("boom")))
         assert path.parent == tmp_path
         assert "boom" in path.read_text()
-
-
-class TestShipping:
-    def test_the_zip_holds_the_sources_and_nothing_else(self, tmp_path):
-        path = ship(tmp_path / "towline.zip")
-        names = zipfile.ZipFile(path).namelist()
-        assert {name.split("/")[0] for name in names} == {"towline", "pipeline", "pyspark_towline.py"}
-        assert {"towline/arrow/decode.py", "towline/spark/source.py", "pipeline/stats.py"} <= set(names)
-        assert all(name.endswith(".py") for name in names)
-
-    def test_the_same_sources_give_the_same_bytes(self, tmp_path):
-        assert ship(tmp_path / "a.zip").read_bytes() == ship(tmp_path / "b.zip").read_bytes()
 
 
 class TestRuns:

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline import stats
-from pipeline.counting import COUNTS, DELAY, KEY, MISSED, SIZE, Counting, HeavyHitters
-from pipeline.errors import IllegalOption
 from tests.spark.stores import MadeStore
+from towline.pipeline import stats
+from towline.pipeline.counting import COUNTS, DELAY, KEY, MISSED, SIZE, Counting, HeavyHitters
+from towline.pipeline.errors import IllegalOption
 from towline.spark.planning import plan
 from towline.spark.reading import read
 

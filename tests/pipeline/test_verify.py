@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from pipeline import comparing
-from pipeline.job import Result
-from pipeline.verify import VerifyOptions, check, result_of
 from tests.log.sound import copy_of
 from tests.log.stores import QUEUE_FILE, SEGMENT, StoreMaker
 from towline.format.files.durable import Durable
 from towline.format.record import record
 from towline.log.files.segment_files import segment_name
 from towline.log.state.durable_file import DurableFile
+from towline.pipeline import comparing
+from towline.pipeline.job import Result
+from towline.pipeline.verify import VerifyOptions, check, result_of
 
 from .logs import PlainTasks
 from .stores import sound_node

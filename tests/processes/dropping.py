@@ -271,7 +271,7 @@ def dropped_with_messages_on_their_way(kind: Kind) -> None:
     futures = [producer.send_async(Message(TOPIC, b"%d" % number)) for number in range(BURST)]
     del producer
     gc.collect()
-    assert all(future.result(ANSWERED_MS).acknowledged for future in futures)
+    assert all(future.result(ANSWERED_MS / 1000).acknowledged for future in futures)
     await_nothing_left(reference, before)
 
 
@@ -287,13 +287,13 @@ def forked_with_messages_on_their_way(kind: Kind) -> None:
             child = os.fork()
             if not child:
                 with pytest.raises(ClientForked):
-                    future.result(ANSWERED_MS)
+                    future.result(ANSWERED_MS / 1000)
                 for ask in (send, ask_the_node):
                     with pytest.raises(ClientForked):
                         ask(producer)
                 return
             await_child(child)
-            assert future.result(ANSWERED_MS).acknowledged
+            assert future.result(ANSWERED_MS / 1000).acknowledged
         stop.set()
         sender.join(GONE_S)
         send(producer)

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Final
 
-from ha.leader.leadership import GroupView, Leadership
 from tests.etcd_server import EtcdServer
 from towline.errors import PositionsUnusable
+from towline.ha.leader.leadership import GroupView, Leadership
 from towline.log.state.in_sync_file import ids_of
 from towline.route.etcd import Etcd
 from towline.runtime.positions import Duty, Position, State

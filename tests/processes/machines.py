@@ -15,9 +15,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cli.cluster_files import units
-from cli.cluster_nodes import ObservedGroup, observe
 from tests.cluster.environment import parse_environment
+from towline.cli.cluster_files import units
+from towline.cli.cluster_nodes import ObservedGroup, observe
 from towline.cluster.state import GroupState, group_state
 from towline.cluster.units import unit_name
 from towline.node.report.status import node_facts

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from serve.service import ServeAgent
 from tests.closing import closed_afterwards
 from tests.serve.building import Built
 from tests.serve.conftest import build
@@ -19,6 +18,7 @@ from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty
+from towline.serve.service import ServeAgent
 
 __all__ = ["build", "serve"]  # the fixtures
 

@@ -74,6 +74,15 @@ def test_readme_sends_reads_and_shares(page: Callable[[str], Page]) -> None:
     assert len(readme) == 3  # the last is Spark's: tests/spark
 
 
+def test_the_page_of_asyncio_sends_reads_shares_and_asks(page: Callable[[str], Page]) -> None:
+    asyncio_page = page("docs/asyncio.md")
+    said = asyncio_page.run(0).splitlines()
+    assert said[0] == "1000"
+    assert all(re.fullmatch(r"b'(one|\d+)'", line) for line in said[1:3])
+    assert said[3] == "['visits']"
+    assert len(asyncio_page) == 1
+
+
 def test_the_page_of_delays_sends_later_and_takes_back(page: Callable[[str], Page]) -> None:
     delays = page("docs/delays.md")
     delays.run(0)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from remoting.access import roles_for
 from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
 from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command, Form
 from towline.format.remoting.signing import ACCESS_KEY, SIGNATURE, signature
 from towline.link.keys import make_node_keys, new_key, revoke_key
+from towline.remoting.access import roles_for
 
 from .conftest import RemotingNode, remoting_node
 from .mqadmin import run_tool

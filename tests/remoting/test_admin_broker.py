@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from remoting.refused import ABSENT
 from tests.processes.waiting import await_
 from towline.format.record.message_id import decode_offset_id
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import ANSWER, Command, Form, encode
+from towline.remoting.refused import ABSENT
 
 from .conftest import RemotingNode
 from .raw import RawClient

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from remoting.connections import HELD_MAX
 from tests.processes.waiting import await_
 from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command, Form, encode
 from towline.limits import MIB
+from towline.remoting.connections import HELD_MAX
 from towline.runtime.remoting_counts import Ending, Total
 
 from .conftest import RemotingNode

@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remoting.connections import Answer
-from remoting.plain_sends import PlainSends
-from remoting.producers import Producers
 from tests.kernels.remoting.test_puts import split
 from tests.processes.nodes import ending
 from tests.processes.waiting import await_
@@ -29,6 +26,9 @@ from towline.format.wire.status import PutStatus
 from towline.kernels.remoting import puts
 from towline.limits import MIB
 from towline.link.put_ring import ClientRing, NodeRing, Offer
+from towline.remoting.connections import Answer
+from towline.remoting.plain_sends import PlainSends
+from towline.remoting.producers import Producers
 
 from .conftest import RemotingNode, remoting_node
 from .raw import WAIT_S, RawClient, sent

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-import remoting.connections as limits
-from cli.main import run
-from remoting.connections import OUT_MAX, PAUSE_AT, SILENT_S, UNREAD_S, Connections
-from remoting.tls import Security
+import towline.remoting.connections as limits
 from tests.processes.waiting import await_
+from towline.cli.main import run
 from towline.client.producer import Producer
 from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import ONE_WAY
 from towline.limits import MIB
+from towline.remoting.connections import OUT_MAX, PAUSE_AT, SILENT_S, UNREAD_S, Connections
+from towline.remoting.tls import Security
 from towline.runtime.positions import Counter, Duty, Positions
 from towline.runtime.remoting_counts import CODES, OUTCOMES, Ending, RemotingCounts, Total
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import pytest
 
-from loadtest.drill.network import own_network
 from tests.cli.conftest import Done
 from tests.cli.test_node_commands import SMALL, TOWLINE
 from tests.processes.nodes import processes_of
@@ -22,6 +21,7 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.format.remoting.codes import RequestCode
+from towline.loadtest.drill.network import own_network
 from towline.start import home
 
 from .raw import RawClient

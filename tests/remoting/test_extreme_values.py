@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from remoting.refused import ABSENT
 from tests.processes.waiting import await_
 from towline.format.remoting import headers, pops
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import Form
+from towline.remoting.refused import ABSENT
 
 from .conftest import RemotingNode
 from .raw import RawClient

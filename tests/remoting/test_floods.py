@@ -15,7 +15,6 @@ from typing import Final
 
 import pytest
 
-from remoting.connections import PAUSE_AT, UNREAD_S
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
 from towline.errors import DecompressedTooLarge
@@ -23,6 +22,7 @@ from towline.format.record.record import COMPRESSED, COMPRESSION_ZLIB
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import Command, Form, encode
 from towline.limits import DECOMPRESSED_SIZE_MAX, GIB, KIB, MIB
+from towline.remoting.connections import PAUSE_AT, UNREAD_S
 from towline.runtime.remoting_counts import Ending, Total
 
 from .conftest import RemotingNode

@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from remoting.clients import CLIENTS_MAX, KEPT_MAX, MEMBERS_MAX, Clients, cost_of
-from remoting.connections import Connection
-from remoting.consumers import LISTED_MAX, RETRY_TOPICS_MAX, Consumers
 from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
@@ -19,6 +16,9 @@ from towline.format.remoting.command import Command, Form
 from towline.format.remoting.consumers import Heartbeat, read_heartbeat
 from towline.format.remoting.headers import UnregisterClient
 from towline.limits import MIB
+from towline.remoting.clients import CLIENTS_MAX, KEPT_MAX, MEMBERS_MAX, Clients, cost_of
+from towline.remoting.connections import Connection
+from towline.remoting.consumers import LISTED_MAX, RETRY_TOPICS_MAX, Consumers
 from towline.runtime.positions import Positions
 from towline.runtime.remoting_counts import RemotingCounts, Total
 

@@ -11,8 +11,6 @@ from typing import Final
 
 import pytest
 
-from remoting.connections import capacity
-from remoting.tunnels import WAITING_MAX
 from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
 from towline.client.admin import AdminClient
@@ -43,6 +41,8 @@ from towline.format.wire.frames import (
 from towline.limits import MIB
 from towline.link.handshake import encode_greeting
 from towline.link.keys import ENVIRONMENT, make_node_keys, new_key, revoke_key
+from towline.remoting.connections import capacity
+from towline.remoting.tunnels import WAITING_MAX
 from towline.runtime.remoting_counts import Total
 
 from .conftest import RemotingNode, remoting_node

@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from remoting.tunnels import WAITING_MAX
 from tests.processes.groups import Group
 from tests.processes.nodes import ended, free_port
 from tests.processes.waiting import await_
@@ -26,6 +25,7 @@ from towline.format.wire.frames import Group as Records
 from towline.link.handshake import encode_greeting
 from towline.link.keys import ENVIRONMENT, make_node_keys, new_key
 from towline.link.tls import TlsRefused
+from towline.remoting.tunnels import WAITING_MAX
 
 from .certificates import certificate
 from .test_own_clients import DEADLINE_S, WireClient, bodies

@@ -8,8 +8,8 @@ from typing import Final
 import psutil
 import pytest
 
-from cli.main import run
 from tests.processes.nodes import check_nothing_is_left, ending, free_port
+from towline.cli.main import run
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import ClientForked

@@ -2,7 +2,7 @@
 
 import random
 
-from remoting.pop_ledger import PopLedger
+from towline.remoting.pop_ledger import PopLedger
 
 ALWAYS = 1 << 40
 

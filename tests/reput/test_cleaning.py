@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from reput.cleaning import QUEUES_PER_TURN, DerivedCleaner
 from tests.log.stores import QUEUE_FILE, SEGMENT
 from towline.errors import DiskFull
 from towline.format.files.consume_queue import SIZE
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.index_service import IndexService
+from towline.reput.cleaning import QUEUES_PER_TURN, DerivedCleaner
 from towline.runtime.positions import Duty, Flag, Position
 from towline.runtime.queue_ends import QueueEnds
 

@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from reput.extensions import ExtensionWriter
-from reput.queues import QueueDispatcher
 from tests.filter.bits import may_match
 from tests.log.stores import QUEUE_FILE
 from towline.filter.bloom import Bloom
@@ -14,6 +12,8 @@ from towline.filter.subscriptions import FilterTable
 from towline.log.files.config_file import ConfigFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles, is_address
+from towline.reput.extensions import ExtensionWriter
+from towline.reput.queues import QueueDispatcher
 from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from reput import service
-from reput.queues import QueueDispatcher
 from towline.errors import DiskFull
 from towline.log.commitlog.dispatch import DispatchScan
 from towline.log.queues.queue_writer import QueueWriter
+from towline.reput import service
+from towline.reput.queues import QueueDispatcher
 from towline.runtime.positions import Position
 
 from .test_extensions import ON, check_units

@@ -5,9 +5,6 @@ import logging
 import numpy as np
 import pytest
 
-from reput.indexing import IndexDispatcher
-from reput.queues import QueueDispatcher
-from reput.service import ReputAgent
 from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SLOTS, StoreMaker
 from towline.errors import DiskFull
 from towline.format.record.rules import Rule
@@ -15,6 +12,9 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.index_service import IndexService
 from towline.node.process.context import Node, make_private
 from towline.places import Runtime
+from towline.reput.indexing import IndexDispatcher
+from towline.reput.queues import QueueDispatcher
+from towline.reput.service import ReputAgent
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.queue_ends import QueueEnds

@@ -2,8 +2,8 @@
 
 import random
 
-from serve.backlog import KEPT_MAX, KEPT_MAX_MS, Backlog
 from towline.link.server import Sent
+from towline.serve.backlog import KEPT_MAX, KEPT_MAX_MS, Backlog
 
 
 class Peers:

@@ -5,12 +5,6 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from serve import filtering
-from serve import pull as pulls
-from serve.catch_up import CatchUp
-from serve.filtering import ExtensionUnits, Filters, PropertyFilterDisabled, facts_of
-from serve.pull import Puller
-from serve.topics import TopicsView
 from towline.filter.bloom import Bloom, mark
 from towline.filter.errors import BadExpression
 from towline.filter.subscriptions import FilterData
@@ -25,6 +19,12 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.queues.consume_queue_ext import ConsumeQueueExtFiles
 from towline.node.store.pull_rules import pull_rules
 from towline.runtime.queue_ends import QueueEnds
+from towline.serve import filtering
+from towline.serve import pull as pulls
+from towline.serve.catch_up import CatchUp
+from towline.serve.filtering import ExtensionUnits, Filters, PropertyFilterDisabled, facts_of
+from towline.serve.pull import Puller
+from towline.serve.topics import TopicsView
 
 from .building import NOON, Built, StillClock
 from .conftest import Build

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from serve.long_poll import HeldPull, HeldPulls
 from towline.format.wire.frames import Pull
 from towline.runtime.queue_ends import QueueEnds
+from towline.serve.long_poll import HeldPull, HeldPulls
 
 TOPIC = b"t"
 

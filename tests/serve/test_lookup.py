@@ -4,10 +4,6 @@ from typing import Any
 
 import pytest
 
-from serve.catch_up import CATCH_UP_MAX_MS, CatchUp, StillStarting
-from serve.lookup import TIME_MAX, Lookup, LookupAnswer
-from serve.service import lookup_rules
-from serve.topics import TopicsView
 from towline.errors import (
     IllegalMessageId,
     IndexDisabled,
@@ -28,6 +24,10 @@ from towline.log.queues.index_service import QUERY_COUNT, IndexService
 from towline.log.state.epoch_file import EpochFile
 from towline.runtime.positions import Duty, Position
 from towline.runtime.queue_ends import QueueEnds
+from towline.serve.catch_up import CATCH_UP_MAX_MS, CatchUp, StillStarting
+from towline.serve.lookup import TIME_MAX, Lookup, LookupAnswer
+from towline.serve.service import lookup_rules
+from towline.serve.topics import TopicsView
 
 from .building import NOON, SEGMENT, Built, StillClock
 from .conftest import Build
@@ -327,7 +327,7 @@ class TestByKey:
         assert not ask(built, "query_key", topic="t", key="k", max=3).facts["truncated"]
 
     def test_a_lookup_looks_at_a_bounded_number_of_records_and_says_so(self, build, monkeypatch):
-        monkeypatch.setattr("serve.lookup.LOOKUP_RECORDS_MAX", 70)
+        monkeypatch.setattr("towline.serve.lookup.LOOKUP_RECORDS_MAX", 70)
         built = build()
         offsets = built.fill(10, keys="AaAa")
         built.fill(65, keys="BBBB")
@@ -336,7 +336,7 @@ class TestByKey:
         assert found.facts["truncated"]
 
     def test_what_left_the_log_ends_the_looking(self, build, monkeypatch):
-        monkeypatch.setattr("serve.lookup.LOOKUP_RECORDS_MAX", QUERY_COUNT + 4)
+        monkeypatch.setattr("towline.serve.lookup.LOOKUP_RECORDS_MAX", QUERY_COUNT + 4)
         built = build()
         offsets = built.fill(300, keys="k")
         built.forget_before(offsets[-2])

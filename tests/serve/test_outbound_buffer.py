@@ -2,9 +2,9 @@
 
 import pytest
 
-from serve.outbound_buffer import ALL_MAX, PEER_MAX, STUCK_MS, OutboundBuffer
 from towline.format.wire.frames import Buffer
 from towline.limits import MIB
+from towline.serve.outbound_buffer import ALL_MAX, PEER_MAX, STUCK_MS, OutboundBuffer
 
 PART = bytes(MIB)
 

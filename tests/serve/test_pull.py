@@ -5,9 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from serve.catch_up import CatchUp
-from serve.pull import Puller, PullResult
-from serve.topics import TopicsView
 from towline.errors import QueueDamaged
 from towline.format.files.consume_queue import ENTRY, encode, tags_code
 from towline.format.wire.frames import Pull
@@ -18,6 +15,9 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.node.store.pull_rules import pull_rules
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
+from towline.serve.catch_up import CatchUp
+from towline.serve.pull import Puller, PullResult
+from towline.serve.topics import TopicsView
 
 from .building import ENTRIES_PER_FILE, SEGMENT, Built, StillClock
 from .conftest import Build

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.selection import adjoining, fitting, matching, may_wait, outside
 from towline.format.files.consume_queue import ENTRY, FILLER, encode, tags_code
 from towline.format.wire.status import GetStatus
 from towline.node.store.pull_rules import Limits
+from towline.serve.selection import adjoining, fitting, matching, may_wait, outside
 
 
 class TestOutside:

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from serve.topics import CHECK_EVERY_MS, TopicsView
 from towline.errors import MalformedFile
 from towline.format.files.fastjson import dumps_fastjson
 from towline.format.files.topics import DeletedTopic, TopicConfig, TopicTable, topics_content
 from towline.format.wire.status import GetStatus
 from towline.log.files.config_file import ConfigFile
+from towline.serve.topics import CHECK_EVERY_MS, TopicsView
 
 from .test_pull import Reader
 

@@ -1,10 +1,10 @@
 """`archive` on Spark."""
 
-from pipeline import archive
-from pipeline.archive import ArchiveOptions
-from pipeline.archive_manifest import Archive
-from pipeline.progress import Progress
 from tests.spark.stores import SEGMENT, MadeStore
+from towline.pipeline import archive
+from towline.pipeline.archive import ArchiveOptions
+from towline.pipeline.archive_manifest import Archive
+from towline.pipeline.progress import Progress
 
 
 def test_the_archive_that_spark_makes_is_read_by_spark(spark, tmp_path):

@@ -2,8 +2,8 @@
 
 import json
 
-from cli.main import run
 from tests.pipeline.test_command import made
+from towline.cli.main import run
 
 __all__ = ["made"]
 

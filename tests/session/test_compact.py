@@ -4,12 +4,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import compact as job
-from pipeline.archive_manifest import read_manifest
-from pipeline.errors import OutputTaken
-from pipeline.progress import Progress
 from tests.pipeline.test_compact import TOPIC, newest, options, source
 from tests.pipeline.test_replay import stored
+from towline.pipeline import compact as job
+from towline.pipeline.archive_manifest import read_manifest
+from towline.pipeline.errors import OutputTaken
+from towline.pipeline.progress import Progress
 
 __all__ = ["source"]
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline import replay
-from pipeline.progress import Progress
 from tests.processes.damage.test_damaged_bodies import BAD, COUNT, body, damaged, ipc, read_up_to
 from tests.processes.nodes import TestNode, ending
 from towline.client.consumer import Consumer
+from towline.pipeline import replay
+from towline.pipeline.progress import Progress
 
 TOPIC = "spark-damaged"
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.main import run as towline
 from tests.processes.nodes import free_port, processes_of
 from tests.repo.trees import ROOT
 from tests.spark.class_archive import JAVA_OPTIONS, java_options
 from tests.spark.pages import PAGE, README, Block, blocks
 from tests.spark.sessions import QUICK
+from towline.cli.main import run as towline
 from towline.errors import NodeNotRunning
 from towline.node.supervise.launch import stop_node
 

@@ -2,8 +2,8 @@
 
 import json
 
-from pipeline.running import execute
 from tests.spark.stores import MadeStore
+from towline.pipeline.running import execute
 
 
 def test_json_lines_that_tasks_of_spark_write(spark, tmp_path):

@@ -3,10 +3,10 @@
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import lookup
-from pipeline.errors import IllegalOption
-from pipeline.progress import Progress
 from tests.pipeline.test_lookup import ASKED, expected, in_order, indexed, made
+from towline.pipeline import lookup
+from towline.pipeline.errors import IllegalOption
+from towline.pipeline.progress import Progress
 
 __all__ = ["made"]
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadtest.bench.spark_shuffle import ShuffledTasks
-from pipeline import rebuild as job
-from pipeline.progress import Progress
-from pipeline.rebuild import RebuildOptions, rebuild
-from pipeline.running import execute
-from pipeline.tasks import SparkTasks
 from tests.log.stores import SEGMENT, StoreMaker
 from tests.pipeline.stores import sound_node
 from tests.pipeline.test_rebuild import derived
+from towline.loadtest.bench.spark_shuffle import ShuffledTasks
+from towline.pipeline import rebuild as job
+from towline.pipeline.progress import Progress
+from towline.pipeline.rebuild import RebuildOptions, rebuild
+from towline.pipeline.running import execute
+from towline.pipeline.tasks import SparkTasks
 
 from .dying import dies_once
 

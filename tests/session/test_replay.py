@@ -2,10 +2,10 @@
 
 from pyspark import TaskContext
 
-from pipeline import replay as job
-from pipeline.copying import Copied, Lane, send_lane
-from pipeline.progress import Progress
 from tests.pipeline.test_replay import expected, is_whole, options, source
+from towline.pipeline import replay as job
+from towline.pipeline.copying import Copied, Lane, send_lane
+from towline.pipeline.progress import Progress
 
 __all__ = ["source"]
 

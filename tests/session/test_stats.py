@@ -5,9 +5,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from pipeline import stats
-from pipeline.progress import Progress
 from tests.pipeline.test_stats import made
+from towline.pipeline import stats
+from towline.pipeline.progress import Progress
 
 __all__ = ["made"]
 

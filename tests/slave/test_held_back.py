@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from slave.follow import FollowAgent
 from towline.errors import DiskFull, MalformedFrame, StoreNotWritable, SyncFailed, TowlineError
 from towline.format.wire.frames import ANSWER, Kind
 from towline.log.files.config_file import ConfigFile
 from towline.log.state.floors import LOG_END
+from towline.slave.follow import FollowAgent
 
 NAME = "delayOffset.json"
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from slave.follow import FollowAgent
 from towline.errors import MalformedFile, MalformedFrame
 from towline.format.wire.frames import ANSWER, Kind
+from towline.slave.follow import FollowAgent
 
 DEEP = "[" * 100_000
 

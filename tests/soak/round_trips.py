@@ -14,15 +14,15 @@ from typing import Any, Final, cast
 
 import zmq
 
-from loadtest.bench.client import FACTS
-from loadtest.bench.fill import loads_of
-from loadtest.bench.ring import RingClient
-from loadtest.bench.shapes import Load, Shape
 from towline.format.wire.put_ring import Word
 from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
+from towline.loadtest.bench.client import FACTS
+from towline.loadtest.bench.fill import loads_of
+from towline.loadtest.bench.ring import RingClient
+from towline.loadtest.bench.shapes import Load, Shape
 
 TOPIC: Final = "trips"
 WAYS: Final = ("tcp", "ipc", "ring")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.session import java_missing
 from tests.drivers.killed_drivers import Copying
 from tests.processes.nodes import ending
 from tests.requirements import need
 from tests.spark.sessions import TEST
 from towline.limits import MIB
+from towline.pipeline.session import java_missing
 
 RECORDS = 5_000_000
 KILLS = 20

@@ -6,9 +6,9 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from loadtest.bench.spark_stream import LOW_LATENCY
-from pipeline.session import java_missing, running
 from tests.requirements import need
+from towline.loadtest.bench.spark_stream import LOW_LATENCY
+from towline.pipeline.session import java_missing, running
 
 from .class_archive import JAVA_OPTIONS, Making, java_options
 

@@ -1,8 +1,8 @@
 """The tables of the page "Towline and Spark" are those of the code."""
 
-from loadtest.bench.spark_stream import LOW_LATENCY
-from pipeline.registry import JOBS
 from towline.arrow.columns import SCHEMA
+from towline.loadtest.bench.spark_stream import LOW_LATENCY
+from towline.pipeline.registry import JOBS
 from towline.spark import sink
 from towline.spark.options import NAMES, SourceOptions
 

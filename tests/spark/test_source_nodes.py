@@ -99,7 +99,7 @@ class TestFiles:
                 assert view.safe_end == before
                 assert len(read(pair.master.store.root, ("topic",))) == COUNT
                 os.kill(receiver, signal.SIGCONT)
-                waiting.result(60_000)
+                waiting.result(60)
         finally:
             os.kill(receiver, signal.SIGCONT)
         pair.await_caught_up()

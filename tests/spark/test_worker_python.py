@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pipeline.session import worker_python
+from towline.pipeline.session import worker_python
 from towline.spark_python import COMMAND, without_copies
 
 PACKAGE = Path(pyspark.__file__).parent

@@ -67,7 +67,7 @@ class DeliveryTimeout(TowlineError, remedy=Remedy.RETRY):
     advice = "look the unique key up before sending it again: a request without an answer may have been stored"
 
 
-class ResultPending(TowlineError, remedy=Remedy.RETRY):
+class ResultPending(TowlineError, TimeoutError, remedy=Remedy.RETRY):
     waited_ms: int
     template = "no result after {waited_ms} ms"
     advice = "wait again; the message is still under way"

@@ -36,9 +36,10 @@ from towline.link.unclosed import on_drop
 
 from .errors import AskRefused, ResultPending, UnknownGroup
 from .message import Message, ReceivedMessage
-from .request import PushedReplies, ReadReplies, Replies, Requester, reply_topic
+from .request import PendingReply, PushedReplies, ReadReplies, Replies, Requester, reply_topic
 
 LOOPBACK: Final = "127.0.0.1"
+_BESIDE_BODY: Final = 34 * KIB  # bytes of a record at most: properties, topic, and what is fixed
 
 
 class Producer:
@@ -160,6 +161,19 @@ class Producer:
         """
         return self._add(message, urgent=False)
 
+    def try_send(self, message: Message) -> SendFuture | None:
+        """Sends like `send_async` where that waits for nothing; else None, and nothing is sent: the topic is not known
+        yet, the buffer is full, or there are several groups of nodes. Raises what `send_async` does."""
+        session = self._session
+        if self._spread is not None or message.broker_name is not None or message.topic not in session.routes:
+            return None
+        has_room = session.accumulator.has_room(len(message.body) + _BESIDE_BODY)
+        return self._add(message, urgent=False) if has_room else None
+
+    def knows(self, topic: str) -> bool:
+        """Whether the node was asked for the topic's queues, in the first group."""
+        return topic in self._session.routes
+
     def _add(self, message: Message, *, urgent: bool, wakes: bool = True) -> SendFuture:
         if self._spread is None and message.broker_name is None:
             session = self._session
@@ -219,6 +233,17 @@ class Producer:
         """
         return self._requester.request(message, timeout_ms)
 
+    def begin_request(self, message: Message, timeout_ms: int) -> tuple[Message, PendingReply]:
+        """The first part of `request`, which may wait for the reply topic: what is to be sent, and the reply to come.
+
+        `end_request` is called in the end, whether it came or not. Raises NoAnswer, and what `request` raises for it.
+        """
+        return self._requester.begin(message, timeout_ms)
+
+    def end_request(self, pending: PendingReply) -> None:
+        """A reply is not waited for any more."""
+        self._requester.end(pending)
+
     @property
     def late_replies(self) -> int:
         """How many replies came after their requests had timed out."""
@@ -259,7 +284,7 @@ class Producer:
         if self._spread is None and message.topic not in self._session.routes:
             self._session.route(message.topic, timeout_ms)
         try:
-            return self._add(message, urgent=True).result(remaining_ms(deadline)).acknowledged
+            return self._add(message, urgent=True).result(remaining_ms(deadline) / MS).acknowledged
         except ResultPending:
             return False
 
@@ -356,6 +381,11 @@ class Producer:
     def has_groups(self) -> bool:
         """Whether there are several groups of nodes."""
         return len(self._sessions) > 1
+
+    @property
+    def chooses_groups(self) -> bool:
+        """Whether a group of nodes is chosen for each message: there are several, or more may join."""
+        return self._spread is not None
 
     @property
     def linked_groups(self) -> list[str]:

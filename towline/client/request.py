@@ -81,6 +81,18 @@ class PendingReply:
     answered: threading.Event = field(default_factory=threading.Event)
     reply: ReceivedMessage | None = None
     error: TowlineError | None = None
+    told: Callable[[], object] = int  # called when it is answered, on the thread that reads replies
+
+    def answer(self) -> None:
+        self.answered.set()
+        self.told()
+
+    def result(self) -> ReceivedMessage:
+        """What came. Raises what came in its place."""
+        if self.error is not None:
+            raise self.error
+        assert self.reply is not None
+        return self.reply
 
 
 class Replies:
@@ -140,7 +152,7 @@ class Replies:
             pending.error = found
         else:
             pending.reply = found
-        pending.answered.set()
+        pending.answer()
 
     def give_up(self, error: TowlineError) -> None:
         with self._lock:
@@ -148,7 +160,7 @@ class Replies:
             self._error = error
         for pending in left:
             pending.error = error
-            pending.answered.set()
+            pending.answer()
 
 
 class ReadReplies(Replies):
@@ -330,20 +342,26 @@ class Requester:
         Raises RequestTimeout, DamagedMessage for a damaged reply, and what `begin`, `send` and reading raise.
         """
         deadline = time.monotonic() + timeout_ms / 1000
-        replies = self._reader(message, deadline, timeout_ms)
-        if not replies.await_ready(remaining_ms(deadline)):
-            raise NoAnswer(replies.topic, timeout_ms, "the reply topic could not be read")
-        stamped, pending = replies.stamped(message, timeout_ms)
+        stamped, pending = self.begin(message, timeout_ms)
         try:
             acknowledged = self._send(stamped, remaining_ms(deadline))
             if not pending.answered.wait(remaining_ms(deadline) / 1000):
                 raise RequestTimeout(message.topic, pending.correlation_id, timeout_ms, acknowledged)
         finally:
-            replies.evict(pending)
-        if pending.error is not None:
-            raise pending.error
-        assert pending.reply is not None
-        return pending.reply
+            self.end(pending)
+        return pending.result()
+
+    def begin(self, message: Message, timeout_ms: int) -> tuple[Message, PendingReply]:
+        """The message to be sent, and the reply that is waited for until `end`. Raises what `begin` does."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        replies = self._reader(message, deadline, timeout_ms)
+        if not replies.await_ready(remaining_ms(deadline)):
+            raise NoAnswer(replies.topic, timeout_ms, "the reply topic could not be read")
+        return replies.stamped(message, timeout_ms)
+
+    def end(self, pending: PendingReply) -> None:
+        if self._replies is not None:
+            self._replies.evict(pending)
 
     def forked(self) -> None:
         renew(self._lock)

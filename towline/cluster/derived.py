@@ -61,7 +61,7 @@ def given_to(cluster: Cluster, group: Group, node: Node, role: str, master: Node
 
 
 def flags_of(given: Mapping[str, str]) -> list[str]:
-    """Arguments of `python -m master` and `python -m slave`."""
+    """Arguments of `python -m towline.master` and `python -m towline.slave`."""
     return [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
 
 

@@ -325,7 +325,7 @@ class IdempotentProducer:
         """Raises what is wrong with the request itself, NotWritten when the producer knows no outcome of it."""
         assert chunk.future is not None
         try:
-            error = chunk.future.exception(self._timeout_ms)
+            error = chunk.future.exception(self._timeout_ms / 1_000)
         except ResultPending as pending:
             raise NotWritten(len(chunk.records), self._timeout_ms, pending.describe()) from None
         if error is None:

@@ -172,7 +172,7 @@ class TestProducer:
             future = producer.send_async(Message("t", b"2"))
             first.wait_for(lambda: len(first.puts) == 2)
             first.stop()
-            assert future.result(WAIT_MS).acknowledged
+            assert future.result(WAIT_MS / 1000).acknowledged
             assert second.puts[0].records == first.puts[1].records
             assert producer.send(Message("t", b"3")).acknowledged
         assert [record.body for record in second.stored("t")] == [b"2", b"3"]
@@ -214,7 +214,7 @@ class TestProducer:
             for count, body in enumerate(bodies, 1):
                 futures.append(producer.send_async(Message("t", body)))
                 first.wait_for(lambda count=count: len(first.puts) == count)  # a request of its own
-            assert [future.result(WAIT_MS).status for future in futures] == [PutStatus.PUT_OK] * 3
+            assert [future.result(WAIT_MS / 1000).status for future in futures] == [PutStatus.PUT_OK] * 3
         assert [record.body for record in first.stored("t")] == [b"kept"]
         assert {record.body for record in second.stored("t")} == set(bodies)
 
@@ -234,7 +234,7 @@ class TestProducer:
             first.wait_for(lambda: first.puts)
             first.stop()
             second.welcome = {"epoch": 513}
-            assert future.result(WAIT_MS).acknowledged
+            assert future.result(WAIT_MS / 1000).acknowledged
         assert second.puts[0].records == first.puts[0].records
         first.start()
 
@@ -249,7 +249,7 @@ class TestProducer:
             futures.append(producer.send_async(Message("t", b"2")))
             first.stop()
             second.welcome = {"epoch": 513}
-            results = [future.result(WAIT_MS) for future in futures]
+            results = [future.result(WAIT_MS / 1000) for future in futures]
             assert all(result.acknowledged for result in results)
         assert len(first.puts) == 1
         assert results[0].physical_offset < results[1].physical_offset
@@ -267,7 +267,7 @@ class TestProducer:
                 producer.route("u")  # what is answered on the same link comes behind the put's answer
                 for node in nodes:
                     node.stop()
-            assert future.result(WAIT_MS).status is PutStatus.FLUSH_SLAVE_TIMEOUT
+            assert future.result(WAIT_MS / 1000).status is PutStatus.FLUSH_SLAVE_TIMEOUT
             assert producer.statistics.unpromised == 1
         if stopped:
             for node in nodes:
@@ -294,7 +294,7 @@ class TestProducer:
             second.wait_for(lambda: second.greeted > 2)  # it is looked at, and is a slave
             assert not future.done()
             second.welcome = {"epoch": 513}
-            assert future.result(WAIT_MS).acknowledged
+            assert future.result(WAIT_MS / 1000).acknowledged
         assert second.puts[0].records == first.puts[0].records
 
     def test_every_node_says_that_it_is_no_master(self, nodes):

@@ -6,12 +6,12 @@ import time
 
 import pytest
 
-from ha.leader.agree import Agreement, least_epoch
 from tests.etcd_server import free_port
 from towline.clock import SystemClock
 from towline.errors import DoubtRefused, PromotionRefused
 from towline.format.files.durable import Durable
 from towline.format.files.epochs import Epoch, number_of
+from towline.ha.leader.agree import Agreement, least_epoch
 from towline.log.errors import WordLost
 from towline.log.files.mirrored_file import MirroredFile
 from towline.log.files.segment_files import segment_name
@@ -91,7 +91,7 @@ class TestANodeInDoubt:
     @pytest.fixture(autouse=True)
     def in_doubt(self, node, monkeypatch):
         begin_doubt(node.store)
-        monkeypatch.setattr("ha.leader.agree.PEERS_WAIT_S", 0.2)
+        monkeypatch.setattr("towline.ha.leader.agree.PEERS_WAIT_S", 0.2)
 
     def test_does_not_go_on_before_the_other_one_was_heard(self, node):
         with pytest.raises(DoubtRefused, match="node 1 may hold it"):

@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 
-from ha.leader.election import BACK_OFF_MS, GIVE_WAY_MS, Candidate, LeaderProbe, listens
-from ha.leader.leadership import (
+from tests.etcd_server import free_port, running
+from tests.processes.waiting import await_
+from towline.clock import SystemClock
+from towline.errors import EtcdUnavailable, MalformedFile
+from towline.format.files.epochs import number_of
+from towline.ha.leader.election import BACK_OFF_MS, GIVE_WAY_MS, Candidate, LeaderProbe, listens
+from towline.ha.leader.leadership import (
     GroupView,
     Leader,
     Leadership,
@@ -23,12 +28,7 @@ from ha.leader.leadership import (
     may_stand,
     next_epoch,
 )
-from ha.leader.lease import NS_PER_MS, LeaseKeeper
-from tests.etcd_server import free_port, running
-from tests.processes.waiting import await_
-from towline.clock import SystemClock
-from towline.errors import EtcdUnavailable, MalformedFile
-from towline.format.files.epochs import number_of
+from towline.ha.leader.lease import NS_PER_MS, LeaseKeeper
 from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.route.etcd import Etcd
@@ -259,7 +259,7 @@ class TestThePulseOfALeader:
         )
         candidate = Candidate(node, etcd, leadership)
         for now_ms, listening in ((0, True), (100, False), (1200, False)):
-            monkeypatch.setattr("ha.leader.election.listens", lambda _, listening=listening: listening)
+            monkeypatch.setattr("towline.ha.leader.election.listens", lambda _, listening=listening: listening)
             assert leadership.read().leader is not None
             candidate.cycle(now_ms)
         assert (leadership.read().leader is None) == ended
@@ -318,19 +318,19 @@ class TestAMemberThatStands:
     @pytest.fixture
     def orders(self, monkeypatch):
         given: list[dict[str, Any]] = []
-        monkeypatch.setattr("ha.leader.election.submit_command", lambda _, order: given.append(order))
+        monkeypatch.setattr("towline.ha.leader.election.submit_command", lambda _, order: given.append(order))
         return given
 
     @pytest.fixture
     def said(self, monkeypatch):
         """What the nodes say of themselves, by number; who is not in it is silent."""
         facts = {node: self.state(node) for node in range(3)}
-        monkeypatch.setattr("ha.leader.election.state_of", lambda node: facts[1])
+        monkeypatch.setattr("towline.ha.leader.election.state_of", lambda node: facts[1])
 
         def answers(*_: object) -> tuple[dict[str, Any], dict[str, str]]:
             return {str(node): one for node, one in facts.items() if node != 1}, {}
 
-        monkeypatch.setattr("ha.leader.election.ask_peers", answers)
+        monkeypatch.setattr("towline.ha.leader.election.ask_peers", answers)
         return facts
 
     def state(self, node, *, end=1000, doubted=False):
@@ -430,7 +430,7 @@ class TestAMemberThatStands:
         assert order["elected"] == leadership.read().leader.epoch
         candidate.cycle(10_000)
         assert leadership.read().leader is not None
-        monkeypatch.setattr("ha.leader.election.boottime_ns", lambda: order["until_ns"])
+        monkeypatch.setattr("towline.ha.leader.election.boottime_ns", lambda: order["until_ns"])
         candidate.cycle(20_000)
         assert leadership.read().leader is None
         candidate.cycle(20_000 + BACK_OFF_MS - 1)

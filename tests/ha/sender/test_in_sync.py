@@ -7,9 +7,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ha.sender.in_sync import JOIN_MS, PAUSE_MS, START_MS, VERSIONS, InSync, InSyncRules, began_with, first_record
 from towline.errors import MalformedFile, MalformedFrame
 from towline.format.wire.frames import HA_SET, Kind, expect_set
+from towline.ha.sender.in_sync import (
+    JOIN_MS,
+    PAUSE_MS,
+    START_MS,
+    VERSIONS,
+    InSync,
+    InSyncRules,
+    began_with,
+    first_record,
+)
 from towline.log.files.config_file import ConfigFile
 from towline.log.state.in_sync_file import InSyncFile, InSyncRecord, facts_of, ids_of, mask_of, record_of
 from towline.places import Store

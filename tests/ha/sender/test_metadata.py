@@ -5,9 +5,9 @@ import zlib
 
 import pytest
 
-from ha.sender.metadata import CHECK_EVERY_MS, HOLD_MAX_MS, Metadata
 from tests.log.stores import QUEUE_FILE
 from towline.errors import MalformedFrame
+from towline.ha.sender.metadata import CHECK_EVERY_MS, HOLD_MAX_MS, Metadata
 from towline.places import Store
 
 PEER = b"slave"

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from ha.sender.peers import FRAMES_IN_FLIGHT_MAX, BadAck, FlowControl, Peer
+from towline.ha.sender.peers import FRAMES_IN_FLIGHT_MAX, BadAck, FlowControl, Peer
 
 
 def slave(**facts: object) -> Peer:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ship import ship
+from towline.pipeline.ship import ship
 
 PROGRAM = """
 import numpy as np

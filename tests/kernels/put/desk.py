@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from master.put.queue_table import QueueTable
 from towline.format.record.forms import Form
 from towline.kernels.base import forms, ownership
 from towline.kernels.jit import rows
 from towline.kernels.put import append, stamp
 from towline.limits import REQUEST_GROUPS_MAX
+from towline.master.put.queue_table import QueueTable
 
 BASE = 1 << 20
 NOW = 1_700_000_000_123

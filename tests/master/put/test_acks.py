@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from master.put.acks import AckPolicy, PendingAcks, PendingBatch, Progress, ack_status
 from towline.format.wire.status import PutStatus
+from towline.master.put.acks import AckPolicy, PendingAcks, PendingBatch, Progress, ack_status
 
 BOTH = AckPolicy(flushed=True, replicated=True, flush_timeout_ms=5000, slave_timeout_ms=3000)
 FLUSHED_ONLY = AckPolicy(flushed=True, replicated=False, flush_timeout_ms=5000, slave_timeout_ms=3000)

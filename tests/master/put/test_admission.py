@@ -7,7 +7,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from master.put.admission import (
+from tests.kernels.put.test_append import QUEUES, Desk, record
+from towline.errors import DiskFull, StoreNotWritable, SyncFailed
+from towline.format.wire.refusals import Cause, read_sentence
+from towline.format.wire.status import PutStatus
+from towline.kernels.jit.rows import RequestStatus
+from towline.kernels.put import append as kernel
+from towline.log.errors import PoolEmpty, SegmentNotMade
+from towline.master.put.admission import (
     CHECKS,
     NEVER,
     Gate,
@@ -18,13 +25,6 @@ from master.put.admission import (
     page_cache_busy,
     waited_too_long,
 )
-from tests.kernels.put.test_append import QUEUES, Desk, record
-from towline.errors import DiskFull, StoreNotWritable, SyncFailed
-from towline.format.wire.refusals import Cause, read_sentence
-from towline.format.wire.status import PutStatus
-from towline.kernels.jit.rows import RequestStatus
-from towline.kernels.put import append as kernel
-from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.runtime.positions import Duty, Flag, Position, Positions
 
 LIMITS = Limits(waiting_max=10, flush_backlog_max=1000, replicated=True, in_sync_min=2, gap_max=100)

@@ -4,11 +4,11 @@ import errno
 
 import pytest
 
-from master.put.admission import no_room
 from towline.errors import DiskFull, SyncFailed
 from towline.format.wire.refusals import Cause
 from towline.format.wire.status import PutStatus
 from towline.log.errors import SegmentNotMade
+from towline.master.put.admission import no_room
 
 
 @pytest.mark.parametrize(

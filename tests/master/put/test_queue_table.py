@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from master.put.queue_table import QueueTable
 from tests.log.stores import NOON, SEGMENT, StoreMaker
 from towline.errors import CorruptLog
 from towline.format.record import record, skipped
@@ -13,6 +12,7 @@ from towline.format.record.forms import Form
 from towline.kernels.jit.rows import Sender
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import DispatchScan
+from towline.master.put.queue_table import QueueTable
 from towline.runtime.queue_ends import QueueEnds
 
 QUEUES = [("TopicA", 0), ("TopicA", 1), ("TopicB", 0), ("TopicB", 1)]

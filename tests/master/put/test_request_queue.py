@@ -9,10 +9,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from master.put import request_queue as bounds
-from master.put.admission import page_cache_busy
-from master.put.request_queue import RequestQueue
-from master.put.stall_responder import StallResponder
 from towline.format.wire.frames import ASK, Group, Kind, decode_put_answer, encode_put
 from towline.format.wire.refusals import Cause
 from towline.format.wire.status import PutStatus
@@ -25,6 +21,10 @@ from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.native import bytes_from
 from towline.link.server import Server
+from towline.master.put import request_queue as bounds
+from towline.master.put.admission import page_cache_busy
+from towline.master.put.request_queue import RequestQueue
+from towline.master.put.stall_responder import StallResponder
 from towline.node.process.secret import SCHEDULE_ROLE
 from towline.runtime.positions import Counter, Duty, Positions, State
 

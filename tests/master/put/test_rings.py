@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from master.put.admission import Refusal
-from master.put.rings import SPINS, Rings, RingTerms, shortened
 from tests.kernels.put.desk import BASE, NEVER, NOW, Log
 from towline.format.record.record import MessageEncoder
 from towline.format.wire.frames import Group, decode_put_answer, encode_put, encode_put_refusal
@@ -16,6 +14,8 @@ from towline.format.wire.put_ring import REFUSAL_ROOM, Cut, Word, request_word
 from towline.format.wire.status import PutStatus
 from towline.kernels.put import put_ring as kernel
 from towline.link.put_ring import ClientRing, NodeRing, Offer, RingRefused
+from towline.master.put.admission import Refusal
+from towline.master.put.rings import SPINS, Rings, RingTerms, shortened
 from towline.runtime.spin_wait import SpinWait
 
 SIZE = 64 * 1024

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from master.put.statistics import REPORT_EVERY_MS, PutStatistics
 from tests.serve.building import Built
+from towline.master.put.statistics import REPORT_EVERY_MS, PutStatistics
 from towline.runtime.store_stats import StoreStats, Total
 
 

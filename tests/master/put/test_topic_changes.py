@@ -6,11 +6,11 @@ from collections import deque
 
 import pytest
 
-from master.put.request_queue import Question
-from master.put.topic_changes import TopicChanges, TopicQuestions
-from master.put.topics import Topics
 from towline.errors import DiskFull, StoreNotWritable, TopicExists, UnknownTopic
 from towline.log.state.topics_file import TopicsConfig
+from towline.master.put.request_queue import Question
+from towline.master.put.topic_changes import TopicChanges, TopicQuestions
+from towline.master.put.topics import Topics
 
 DEADLINE_S = 60.0
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from master.put.topics import TopicChange, Topics
 from towline.errors import (
     IllegalTopic,
     MalformedFile,
@@ -23,6 +22,7 @@ from towline.format.files.topics import (
 )
 from towline.log.files.config_file import ConfigFile
 from towline.log.state.topics_file import TopicsConfig, TopicsFile
+from towline.master.put.topics import TopicChange, Topics
 
 
 class StillClock:

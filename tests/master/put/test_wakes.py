@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from master.put.service import PutAgent, woken_by_put
+from towline.master.put.service import PutAgent, woken_by_put
 from towline.runtime.positions import Duty
 from towline.runtime.settings import read_settings
 

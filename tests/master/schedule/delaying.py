@@ -5,10 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from master.schedule.delay_levels import DelayLevel
-from master.schedule.delivery import DeliveryLane
-from master.schedule.restoring import MissingTopics, RealQueues, Restorer
-from master.schedule.timers import ROWS_MAX, Timers, TimerState
 from tests.serve.building import HOST, NOON, Built
 from towline.format.record.forms import SCHEDULE_TOPIC, StoredForm
 from towline.format.record.properties import DELAY, UNIQ_KEY, decode, encode
@@ -18,6 +14,10 @@ from towline.format.record.record import encode as encode_record
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
 from towline.log.files.config_file import ConfigFile
+from towline.master.schedule.delay_levels import DelayLevel
+from towline.master.schedule.delivery import DeliveryLane
+from towline.master.schedule.restoring import MissingTopics, RealQueues, Restorer
+from towline.master.schedule.timers import ROWS_MAX, Timers, TimerState
 
 DELAYS_MS = (1000, 3_600_000)
 

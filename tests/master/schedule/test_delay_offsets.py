@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from master.schedule.delay_offsets import SLOW_MS, DelayOffsets, DeliveryState
-from master.schedule.timers import TimerState
 from towline.clock import SystemClock
 from towline.errors import StoreNotWritable
 from towline.log.files.config_file import ConfigFile
+from towline.master.schedule.delay_offsets import SLOW_MS, DelayOffsets, DeliveryState
+from towline.master.schedule.timers import TimerState
 from towline.node.process.context import Node
 from towline.places import Runtime, Store
 from towline.runtime.positions import Duty, Position, Positions

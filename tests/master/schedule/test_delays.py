@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from master.schedule import wheel
-from master.schedule.timers import ROWS_MAX, DeliveredMark, TimerState
 from tests.serve.building import NOON
 from towline.format.record.forms import StoredForm, cancelling, delayed, timed
 from towline.format.record.properties import CRC32, decode
 from towline.format.wire.status import PutStatus
+from towline.master.schedule import wheel
+from towline.master.schedule.timers import ROWS_MAX, DeliveredMark, TimerState
 
 from .delaying import FakePut, lane_of, made
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.schedule.wheel import ROW, Blocks, Wheel
+from towline.master.schedule.wheel import ROW, Blocks, Wheel
 
 
 def rows(pairs):

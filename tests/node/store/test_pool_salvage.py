@@ -92,7 +92,7 @@ import ctypes, os, resource, sys
 PR_CAPBSET_DROP, CAP_IPC_LOCK = 24, 14
 ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_IPC_LOCK, 0, 0, 0)
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
-os.execv(sys.executable, [sys.executable, "-m", "master", *sys.argv[1:]])
+os.execv(sys.executable, [sys.executable, "-m", "towline.master", *sys.argv[1:]])
 """
 
 

@@ -1,38 +1,9 @@
-"""The process folders have common names; another package of such a name must not be started in their place."""
+"""What a supervisor and a zygote load, and what not."""
 
-import os
 import subprocess
 import sys
 
-import pytest
-
 from towline import start
-from towline.errors import ShadowedPackage
-
-
-def test_our_folders_are_siblings_of_towline():
-    start.check_siblings()
-
-
-def test_a_strangers_package_is_named_with_both_paths(tmp_path, monkeypatch):
-    (tmp_path / "flush").mkdir()
-    (tmp_path / "flush" / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "flush", raising=False)
-    with pytest.raises(ShadowedPackage) as refused:
-        start.check_siblings()
-    assert refused.value.args == ("flush", str(tmp_path), str(start.home()))
-
-
-def test_the_command_says_so_and_does_not_start(tmp_path):
-    (tmp_path / "ha").mkdir()
-    (tmp_path / "ha" / "__init__.py").touch()
-    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{start.home()}"}
-    command = [sys.executable, "-P", "-c", "from towline.start import main; main()", "version"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("towline: the package 'ha' comes from")
-    assert done.stdout == ""
 
 
 def test_a_supervisor_loads_no_kernel():

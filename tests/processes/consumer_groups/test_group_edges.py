@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from cli.main import run
 from tests.processes.grouping import Process, by_queue, explained_doubles
 from tests.processes.nodes import TestNode
 from tests.processes.waiting import await_
+from towline.cli.main import run
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
 from towline.client.group.consumer import GroupConsumer

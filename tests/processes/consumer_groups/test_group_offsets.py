@@ -157,7 +157,7 @@ def test_a_clean_stop_keeps_every_offset_and_commits_stay_within_their_queue(mak
 @contextlib.contextmanager
 def serve_by_hand(node: TestNode) -> Iterator[None]:
     """For a node that was started without it: it comes when put has long begun. Ends with the block."""
-    serve = subprocess.Popen([sys.executable, "-m", "serve", "--store", str(node.store.root)], cwd=home())
+    serve = subprocess.Popen([sys.executable, "-m", "towline.serve", "--store", str(node.store.root)], cwd=home())
     try:
         yield
     finally:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.archive import ArchiveOptions, archive
-from pipeline.archive_manifest import Archive
 from tests.pipeline.loop import Loop
 from tests.processes.aging import CLEANED_AT_ONCE, clean, fill
 from tests.processes.nodes import SEGMENT, TestNode, ended
 from tests.processes.waiting import await_
 from towline.node.report.status import read_status
+from towline.pipeline.archive import ArchiveOptions, archive
+from towline.pipeline.archive_manifest import Archive
 from towline.runtime.positions import Position
 
 DEADLINE_S = 60.0

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allocate.segments import AHEAD
 from tests.processes.nodes import SEGMENT, TestNode, check_nothing_is_left, ended, free_port
 from tests.processes.waiting import await_
 from tests.processes.wire import WireClient, records_of
+from towline.allocate.segments import AHEAD
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtest.bench.client import PutClient
-from loadtest.bench.shapes import TOPIC, Shape, load_of
 from tests.processes.nodes import TestNode, ending
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
 from towline.limits import MIB, PAGE
 from towline.link.context import close_context, new_context
+from towline.loadtest.bench.client import PutClient
+from towline.loadtest.bench.shapes import TOPIC, Shape, load_of
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.segment_files import segment_name
 from towline.runtime.positions import Counter, Duty, Position

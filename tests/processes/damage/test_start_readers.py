@@ -63,7 +63,7 @@ def test_readers_stay_where_they_were_until_the_queues_are_whole_again(tmp_path:
             for _ in range(10):
                 poll()
             assert consumer.position() == {0: COUNT}
-            reput = subprocess.Popen([sys.executable, "-m", "reput", "--store", str(node.store.root)], cwd=ROOT)
+            reput = subprocess.Popen([sys.executable, "-m", "towline.reput", "--store", str(node.store.root)], cwd=ROOT)
             try:
                 fill(node, COUNT, 1)
                 await_(lambda: poll() or len(got) > COUNT, DEADLINE_S, "the new message")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from allocate.segments import AHEAD
 from tests.processes.nodes import SEGMENT
 from tests.processes.waiting import await_
+from towline.allocate.segments import AHEAD
 from towline.limits import MIB
 from towline.node.report.status import read_status
 from towline.runtime.positions import Position

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.cluster_nodes import observe
 from tests.processes.load import Load
 from tests.processes.machines import Machines, machines
 from tests.processes.nodes import processes_of
 from tests.processes.waiting import await_
+from towline.cli.cluster_nodes import observe
 from towline.client.consumer import Consumer
 from towline.client.producer import Producer
 from towline.cluster.state import GroupState, NodeState, group_state
@@ -120,7 +120,7 @@ def test_nothing_acknowledged_is_lost_with_the_masters_machine(running):
 @pytest.mark.parametrize("here", [0, 1], ids=["the slave's", "the master's"])
 def test_a_machine_asks_the_others_what_they_are(running, monkeypatch, here):
     """After the test before: node 1 is the master."""
-    monkeypatch.setattr("cli.cluster_nodes.is_here", lambda node: node.id == here)
+    monkeypatch.setattr("towline.cli.cluster_nodes.is_here", lambda node: node.id == here)
     seen = observe(running.group, ask=True)
     assert [node.role for node in seen.nodes] == ["slave", "master"]
     assert [node.state for node in seen.nodes].count(NodeState.ELSEWHERE) == 1

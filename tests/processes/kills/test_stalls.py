@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from cli.main import run
 from tests.processes.arming import Arming
 from tests.processes.nodes import POOLED, ZYGOTE, Pair, TestNode, check_nothing_is_left, ending
 from tests.processes.waiting import await_
+from towline.cli.main import run
 from towline.client.message import Message
 from towline.client.producer import Producer
 
@@ -96,7 +96,7 @@ def test_a_sync_that_does_not_return_is_named(
             assert settings or not future.done() or not future.result().acknowledged
             os.kill(still["pid"], signal.SIGKILL)  # its place is taken by one that syncs
             await_(lambda: status(node)[0] == 0, DEADLINE_S, "flush goes on")
-            assert future.result(DEADLINE_S * 1000).acknowledged
+            assert future.result(DEADLINE_S).acknowledged
         assert node.stop()
         check_nothing_is_left(node)
 

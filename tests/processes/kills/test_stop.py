@@ -50,8 +50,8 @@ def _given(made: TestNode) -> Iterator[TestNode]:
 
 @contextmanager
 def by_hand(module: str, store: Path) -> Iterator[subprocess.Popen[str]]:
-    """`python -m <module> --store DIR` until the block ends."""
-    command = [sys.executable, "-m", module, "--store", str(store)]
+    """`python -m towline.<module> --store DIR` until the block ends."""
+    command = [sys.executable, "-m", f"towline.{module}", "--store", str(store)]
     with subprocess.Popen(command, cwd=home(), stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -306,8 +306,8 @@ def test_a_directory_without_write_permission_is_refused(tmp_path: Path) -> None
 
 
 def said_in_foreground(node: TestNode) -> str:
-    """What `python -m master` says on standard error before it gives up."""
-    command = [sys.executable, "-m", "master", "--store", str(node.store.root), *node.flags]
+    """What `python -m towline.master` says on standard error before it gives up."""
+    command = [sys.executable, "-m", "towline.master", "--store", str(node.store.root), *node.flags]
     done = subprocess.run(command, cwd=home(), capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     assert not processes_of(node.store.root)

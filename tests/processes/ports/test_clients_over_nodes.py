@@ -158,7 +158,7 @@ def test_clients_go_on_at_the_promoted_slave(own_pair: Pair):
         futures: list[SendFuture] = [producer.send_async(Message("t", b"after %d" % n)) for n in range(20)]
         outcome = promote(pair.slave.store.root, accept_loss=True)
         assert outcome["role"] == "master"
-        assert all(future.result(FAILOVER_MS).acknowledged for future in futures)
+        assert all(future.result(FAILOVER_MS / 1000).acknowledged for future in futures)
         assert int(producer.welcome["epoch"]) > first_epoch
         assert producer.neighbour("serve") == serve_of(pair.slave)
         assert transactions.commit(transaction) is PutStatus.PUT_OK  # where the half is now

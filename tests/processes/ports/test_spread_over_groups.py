@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import pytest
 
-from cli.main import run
 from tests.processes.nodes import TestNode, ended, free_port
 from tests.processes.waiting import await_
+from towline.cli.main import run
 from towline.client.cluster_admin import ClusterAdmin
 from towline.client.consumer import Consumer
 from towline.client.group.consumer import GroupConsumer
@@ -123,7 +123,7 @@ def test_a_group_that_is_killed_is_passed_over_and_its_keys_wait(cluster: Cluste
         waiting = producer.send_async(Message("t", b"y", broker_name="left"))
         assert not waiting.done()
         cluster.nodes["left"].start()
-        assert waiting.result(20_000).acknowledged
+        assert waiting.result(20).acknowledged
 
 
 def test_the_command_sees_and_sets_a_group_on_every_master(

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.main import run
 from tests.processes.arming import Arming
 from tests.processes.nodes import TestNode, check_nothing_is_left, ending
 from tests.processes.stored import Stored
 from tests.processes.waiting import await_
 from tests.processes.wire import WireClient, records_of
+from towline.cli.main import run
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.format.wire.frames import ASK, Kind, json_part, kind_of
@@ -214,4 +214,4 @@ def test_a_producer_rides_through_a_stall_with_nothing_lost_or_doubled(node, cli
 
 def _send(producer: Producer, count: int) -> list[str]:
     futures = [producer.send_async(Message("riders", b"%d" % number)) for number in range(count)]
-    return [future.result(20_000).unique_key for future in futures]
+    return [future.result(20).unique_key for future in futures]

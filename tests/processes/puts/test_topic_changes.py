@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from master.put.service import DRAIN_MS
 from tests.processes.arming import Arming
 from tests.processes.nodes import TestNode, check_nothing_is_left, ending
 from tests.processes.tracing import failing, strace, traced
@@ -21,6 +20,7 @@ from towline.client.producer import Producer
 from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part
 from towline.format.wire.status import PutStatus
 from towline.link.endpoints import ipc_endpoint
+from towline.master.put.service import DRAIN_MS
 
 HELD_MS = 2_000  # of a write
 SOON_S = 0.001

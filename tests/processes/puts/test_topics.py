@@ -148,11 +148,11 @@ class TestDeleting:
         stored, refused = 0, 0
         with Producer(pair.master.endpoint, linger_ms=0, batch_bytes_max=1024) as producer:
             futures = [producer.send_async(Message("busy", b"x" * 200, queue_id=0)) for _ in range(3000)]
-            futures[100].result(PUT_MS)
+            futures[100].result(PUT_MS / 1000)
             admin.delete_topic("busy")
             for future in futures:
                 try:
-                    stored += future.result(PUT_MS).acknowledged
+                    stored += future.result(PUT_MS / 1000).acknowledged
                 except PutRefused as error:
                     refused += error.status == "TOPIC_NOT_EXIST"
         assert stored + refused == len(futures)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from serve.service import ServeAgent
 from tests.serve.building import NOON, SEGMENT, Built
 from tests.serve.conftest import Build, build
 from towline.client.admin import AdminClient
@@ -21,6 +20,7 @@ from towline.runtime.agent import run
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Duty, State
+from towline.serve.service import ServeAgent
 
 __all__ = ["build"]  # the fixture
 

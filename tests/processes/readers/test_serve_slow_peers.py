@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from serve.service import PAUSED_MAX_MS
 from tests.processes.serving import Serve, Serving, build, pull_of, serve
 from tests.serve.building import SEGMENT, Built
 from tests.serve.conftest import Build
@@ -13,6 +12,7 @@ from towline.format.wire.status import GetStatus
 from towline.limits import KIB
 from towline.link.dealer import Link
 from towline.runtime.positions import Counter
+from towline.serve.service import PAUSED_MAX_MS
 
 __all__ = ["build", "serve"]  # the fixtures
 
@@ -91,7 +91,7 @@ class TestCopiedAnswers:
 
     @pytest.fixture
     def built(self, build: Build, monkeypatch: pytest.MonkeyPatch) -> Built:
-        monkeypatch.setattr("serve.outbound_buffer.PEER_MAX", self.SIZE_MAX)
+        monkeypatch.setattr("towline.serve.outbound_buffer.PEER_MAX", self.SIZE_MAX)
         built = build(segment=16 * SEGMENT)
         for _ in range(10):
             built.append("t", 0, b"y" * 30_000)
@@ -116,7 +116,7 @@ class TestCopiedAnswers:
         return most
 
     def test_cost_a_bounded_memory_until_they_are_read(self, built: Built, serve: Serve, slowly, monkeypatch):
-        monkeypatch.setattr("serve.service.PAUSED_MAX_MS", 600_000)
+        monkeypatch.setattr("towline.serve.service.PAUSED_MAX_MS", 600_000)
         built.clock = SystemClock()  # type: ignore[assignment]
         serving = serve(built)
         slow = slowly(serving)

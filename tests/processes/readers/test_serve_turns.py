@@ -5,7 +5,6 @@ import time
 import numpy as np
 import pytest
 
-from serve.service import SUSPEND_MAX_MS
 from tests.processes.serving import Serve, build, pull_of, serve
 from tests.serve.building import SEGMENT
 from tests.serve.conftest import Build
@@ -19,6 +18,7 @@ from towline.log.files.segment_files import segment_name
 from towline.runtime.agent import DutyCycle
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter
+from towline.serve.service import SUSPEND_MAX_MS
 
 __all__ = ["build", "serve"]  # the fixtures
 

@@ -6,7 +6,6 @@ import signal
 
 import pytest
 
-from cli import node_work
 from tests.processes.arming import Arming
 from tests.processes.groups import Group
 from tests.processes.nodes import (
@@ -23,6 +22,7 @@ from tests.processes.nodes import (
 from tests.processes.stored import Stored, check_same_log
 from tests.processes.waiting import Watch, await_, read_saved
 from tests.processes.wire import WireClient, records_of
+from towline.cli import node_work
 from towline.errors import NothingToGiveUp
 from towline.format.files.epochs import node_of
 from towline.format.wire.status import PutStatus

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.main import run
 from tests.processes.groups import Group
 from tests.processes.load import Load
 from tests.processes.nodes import CATCH_UP_S, ended
 from tests.processes.waiting import await_
+from towline.cli.main import run
 from towline.client.admin import AdminClient
 from towline.errors import AloneRefused
 from towline.log.files.config_file import ConfigFile

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from cli import store_backup
-from cli.seeding import await_level
 from tests.processes.load import Load
 from tests.processes.nodes import INDEXES, QUEUE_FILE, SEGMENT, SLOTS, TestNode, ended, ending, free_port
 from tests.processes.stored import Stored, check_same_log
 from tests.processes.waiting import await_
 from tests.processes.wire import WireClient, records_of
+from towline.cli import store_backup
+from towline.cli.seeding import await_level
 from towline.log.backup.backup_check import check_backup
 from towline.log.backup.backup_manifest import BackupDirectory
 from towline.log.errors import RestoreUnfinished

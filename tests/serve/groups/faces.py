@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from serve.groups.filters import GroupFilters
-from serve.groups.service import GroupService, Queues, ReplyChannel
-from serve.groups.watching import ReplyAddress
 from towline.errors import TowlineError
 from towline.filter.bloom import Bloom
 from towline.link.server import Sent
 from towline.places import Store
 from towline.runtime.settings import Settings
+from towline.serve.groups.filters import GroupFilters
+from towline.serve.groups.service import GroupService, Queues, ReplyChannel
+from towline.serve.groups.watching import ReplyAddress
 
 EXPIRES_MS = 10_000
 LOG = logging.getLogger("serve")

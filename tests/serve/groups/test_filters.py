@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from serve.groups.errors import GroupRefused, Refusal
 from towline.filter.bloom import Bloom
 from towline.filter.errors import BadExpression
 from towline.filter.subscriptions import PENDING, FilterTable, loads
 from towline.log.files.config_file import ConfigFile, read_config
+from towline.serve.groups.errors import GroupRefused, Refusal
 
 from .faces import Room
 

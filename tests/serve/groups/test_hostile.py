@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from serve.groups.errors import GroupRefused
-from serve.groups.store import GroupStore
 from towline.format.wire.frames import json_part, read_json
 from towline.log.files.config_file import ConfigFile
+from towline.serve.groups.errors import GroupRefused
+from towline.serve.groups.store import GroupStore
 
 from .faces import Room
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from serve.groups.errors import GroupRefused, Refusal
-from serve.groups.locks import QueueLocks
 from towline.log.files.config_file import ConfigFile
+from towline.serve.groups.errors import GroupRefused, Refusal
+from towline.serve.groups.locks import QueueLocks
 
 from .faces import Room
 

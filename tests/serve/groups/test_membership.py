@@ -2,14 +2,14 @@
 
 import pytest
 
-from serve.groups.errors import GroupRefused, Refusal
-from serve.groups.locks import QueueLocks
-from serve.groups.members import JoinRequest, Membership
-from serve.groups.service import CHECK_EVERY_MS
-from serve.groups.table import Groups
 from towline.errors import UnknownTopic
 from towline.format.files.groups import GROUP_SIZE_MAX
 from towline.limits import REST_MAX_MS
+from towline.serve.groups.errors import GroupRefused, Refusal
+from towline.serve.groups.locks import QueueLocks
+from towline.serve.groups.members import JoinRequest, Membership
+from towline.serve.groups.service import CHECK_EVERY_MS
+from towline.serve.groups.table import Groups
 
 from .faces import EXPIRES_MS, Room
 

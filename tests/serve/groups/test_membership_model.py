@@ -5,9 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from serve.groups.errors import GroupRefused, Refusal
-from serve.groups.locks import QueueLocks
-from serve.groups.members import JoinRequest, Membership, Subscription
+from towline.serve.groups.errors import GroupRefused, Refusal
+from towline.serve.groups.locks import QueueLocks
+from towline.serve.groups.members import JoinRequest, Membership, Subscription
 
 EXPIRES_MS = 100
 MEMBERS_MAX = 3

@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from serve.groups.errors import GroupRefused, Refusal
-from serve.groups.offsets import NONE, Offsets
 from towline.errors import UnknownTopic
 from towline.log.files.config_file import ConfigFile
+from towline.serve.groups.errors import GroupRefused, Refusal
+from towline.serve.groups.offsets import NONE, Offsets
 
 from .faces import Room
 

@@ -262,6 +262,12 @@ class GroupConsumer:
                 raise NotInHand(message.stored_topic, message.queue_id, message.queue_offset)
             node_group.member.commit(self._rules.timeout_ms)
 
+    def requeue(self, message: GroupMessage) -> None:
+        """Returns this message, and those that `poll` gave this thread behind it: they come again, to any thread. What
+        stands before it is finished, as when more is asked for. Nothing happens where they are not in hand any more."""
+        node_group = self._node_groups.named(message.broker_name)
+        node_group.buffer.requeue_from(message.delivery, message.queue_offset)
+
     # --- positions
 
     @property

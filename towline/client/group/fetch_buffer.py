@@ -83,6 +83,14 @@ class FetchBuffer:
             delivery.given = delivery.at
             self._finish_newest()
 
+    def requeue_from(self, delivery: Delivery, offset: int) -> None:
+        """Returns what this thread has in hand from `offset` on; what stands before it is finished."""
+        with self.lock:
+            holder = self._mine()
+            if holder is not None and holder.newest is delivery:
+                delivery.given = max(delivery.at, min(offset, delivery.end))
+                self._finish_newest()
+
     def split(self, delivery: Delivery, sizes: Buffer, records: Buffer, offset: int) -> None:
         """Keeps these records, which precede `offset`, in the delivery, and returns the unreadable rest."""
         with self.lock:

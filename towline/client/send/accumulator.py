@@ -119,6 +119,10 @@ class Accumulator:
         self._hand_over(yields=False)
         return SendFuture(batch, 0, 0, unique_key, count)
 
+    def has_room(self, size: int) -> bool:
+        """Whether a record of so many bytes would not have to wait now. Also where `add` raises an error."""
+        return self._closed is not None or not self._buffered or self._buffered + size <= self._limits.buffer_bytes_max
+
     def seal_all(self) -> None:
         """Makes all open batches ready."""
         with self.lock:

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,6 +16,9 @@ from .encoding import TopicEncoder
 
 MS: Final = 1000.0
 RECORDS_MAX: Final = 65_536  # of one batch
+_KEPT: Final = frozenset(
+    {"_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"}
+)  # by a Future
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +188,12 @@ class Batch:
             self.event.set()
 
 
-class SendFuture:
-    """The result of one `send_async`, when it comes. Any thread may ask."""
+class SendFuture(Future[SendResult]):
+    """The result of one `send_async`, when it comes: a `concurrent.futures.Future`. Any thread may ask.
+
+    What that class keeps for `as_completed`, `wait` and the like is made when one of them looks at it: for most
+    messages nobody does. A message is not taken back: `cancel` is always False.
+    """
 
     __slots__ = ("_batch", "_before", "_count", "_index", "handle", "unique_key")
 
@@ -198,6 +206,25 @@ class SendFuture:
         self.unique_key = unique_key
         self.handle = ""
 
+    def __getattr__(self, name: str) -> Any:
+        """What the class above keeps: it is not there before somebody asks for it."""
+        if name not in _KEPT:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with self._batch.lock:
+            made = "_condition" not in vars(self)
+            if made:
+                super().__init__()
+        if made:
+            self.add_done_callback(SendFuture._settle)
+        return vars(self)[name]
+
+    def _settle(self) -> None:
+        error = self.exception()
+        if error is None:
+            self.set_result(self.result())
+        else:
+            self.set_exception(error)
+
     @property
     def batch(self) -> Batch:
         """The batch that its message is sent in."""
@@ -206,10 +233,20 @@ class SendFuture:
     def done(self) -> bool:
         return self._batch.done
 
-    def result(self, timeout_ms: float | None = None) -> SendResult:
-        """Waits for the outcome. Raises what became of the message: PutRefused (and StoreBusy, which is one),
-        DeliveryTimeout, LinkRefused, ClientClosed; or ResultPending when there is no outcome after `timeout_ms`."""
-        error = self.exception(timeout_ms)
+    def running(self) -> bool:
+        return not self._batch.done
+
+    def cancelled(self) -> bool:
+        return False
+
+    def cancel(self) -> bool:
+        return False
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Waits for the outcome, `timeout` seconds at most. Raises what became of the message: PutRefused (and
+        StoreBusy, which is one), DeliveryTimeout, LinkRefused, ClientClosed; or, when there is none, ResultPending,
+        which is a TimeoutError."""
+        error = self.exception(timeout)
         if error is not None:
             raise error
         batch = self._batch
@@ -228,14 +265,15 @@ class SendFuture:
             batch.store_host,
         )
 
-    def exception(self, timeout_ms: float | None = None) -> TowlineError | None:
+    def exception(self, timeout: float | None = None) -> TowlineError | None:
         """Waits likewise and returns the error, or None for a message that was stored. Raises ResultPending."""
+        timeout_ms = None if timeout is None else timeout * MS
         if not self._batch.wait(timeout_ms):
             raise ResultPending(int(timeout_ms or 0))
         return self._batch.error
 
-    def add_done_callback(self, callback: "Callable[[SendFuture], object]") -> None:
-        """`callback` gets this future: on the producer's I/O thread when the outcome comes, or at once when it is here.
+    def add_done_callback(self, fn: "Callable[[SendFuture], object]") -> None:
+        """`fn` gets this future: on the producer's I/O thread when the outcome comes, or at once when it is here.
 
         It must be short and must not wait for the producer.
         """
@@ -244,6 +282,6 @@ class SendFuture:
             if not batch.done:
                 if batch.callbacks is None:
                     batch.callbacks = []
-                batch.callbacks.append((callback, self))
+                batch.callbacks.append((fn, self))
                 return
-        callback(self)
+        fn(self)

@@ -15,23 +15,23 @@ if TYPE_CHECKING:  # the supervisor names duties before it imports what it takes
     from .context import Node
 
 MODULES: Final = {
-    Duty.PUT: "master.put.service",
-    Duty.RECEIVE: "slave.receive",
-    Duty.ALLOCATE: "allocate.service",
-    Duty.FLUSH: "flush.service",
-    Duty.REPUT: "reput.service",
-    Duty.SERVE: "serve.service",
-    Duty.SEND: "ha.sender.send",
-    Duty.FOLLOW: "slave.follow",
-    Duty.SCHEDULE: "master.schedule.service",
-    Duty.LEASE: "ha.leader.lease",
-    Duty.REMOTING: "remoting.service",
+    Duty.PUT: "towline.master.put.service",
+    Duty.RECEIVE: "towline.slave.receive",
+    Duty.ALLOCATE: "towline.allocate.service",
+    Duty.FLUSH: "towline.flush.service",
+    Duty.REPUT: "towline.reput.service",
+    Duty.SERVE: "towline.serve.service",
+    Duty.SEND: "towline.ha.sender.send",
+    Duty.FOLLOW: "towline.slave.follow",
+    Duty.SCHEDULE: "towline.master.schedule.service",
+    Duty.LEASE: "towline.ha.leader.lease",
+    Duty.REMOTING: "towline.remoting.service",
 }
 
 # Each runs once in a start, before any other process: `(store, log file) -> exit status`.
 ONE_SHOTS: Final = {
     Duty.RECOVER: ("towline.node.supervise.recover", "recover_node"),
-    Duty.AGREE: ("ha.leader.agree", "agree_node"),
+    Duty.AGREE: ("towline.ha.leader.agree", "agree_node"),
 }
 
 # In the order of starting, stopped in the order of `STOP_ORDER`. First those that clients wait for, before them whoever

@@ -1,4 +1,4 @@
-"""`python -m master`, `python -m slave`: the supervisor process of a node, until SIGTERM or SIGINT.
+"""`python -m towline.master`, `python -m towline.slave`: the supervisor process of a node, until SIGTERM or SIGINT.
 
 This module imports little: the zygote, which takes longest to be ready, is started before settings and stores are.
 """
@@ -17,7 +17,6 @@ from typing import Any, Final
 from towline.errors import TowlineError
 from towline.places import Store
 from towline.runtime.process import check_machine, die_with_parent, set_name
-from towline.start import check_siblings
 
 from .duties import MASTER, ROLES, SLAVE
 from .zygote_client import ZygoteClient
@@ -38,7 +37,6 @@ def run_node(role: str, arguments: Sequence[str]) -> int:
     zygote = ZygoteClient(store.root, asked.log_file, [duty.label for duty in loaded], partial(_tell_compiling, told))
     try:
         check_machine()
-        check_siblings()
         zygote.spawn()
         start = import_module(BOOTSTRAP).start  # while the zygote loads
         supervisor = start(role, asked, store, dict(asked.set), zygote)

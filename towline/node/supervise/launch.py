@@ -136,7 +136,8 @@ def spawn_node(
     root = store.resolve()
     log = _open_log(Store(root))
     readable, ready = os.pipe()
-    command = [sys.executable, "-m", role, "--store", str(root), "--ready-fd", str(ready), "--tell-progress", *flags]
+    command = [sys.executable, "-m", f"towline.{role}", "--store", str(root), "--ready-fd", str(ready)]
+    command += ["--tell-progress", *flags]
     command += ["--log-file", str(Store(root).node_log)]
     command += ["--die-with-parent", str(os.getpid())] if tied else []
     try:

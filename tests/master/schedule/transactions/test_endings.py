@@ -6,16 +6,22 @@ from typing import Any
 
 import pytest
 
-from master.schedule.transactions import checks
-from master.schedule.transactions.checks import MOVE_RETRY_MS, PEER_WATCHES_MAX, Checks, ProducerWatch, ProducerWatches
-from master.schedule.transactions.endings import HELD_MS, Endings, LostPuts, RecordOptions, read_ending
-from master.schedule.transactions.ledger import CheckRules, Ledger, OpenTransaction
 from towline.errors import MalformedFrame
 from towline.format.record.properties import encode as encode_properties
 from towline.format.record.record import Host, Record, decode
 from towline.format.record.transactions import Outcome, op_record, read_half, read_op
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
+from towline.master.schedule.transactions import checks
+from towline.master.schedule.transactions.checks import (
+    MOVE_RETRY_MS,
+    PEER_WATCHES_MAX,
+    Checks,
+    ProducerWatch,
+    ProducerWatches,
+)
+from towline.master.schedule.transactions.endings import HELD_MS, Endings, LostPuts, RecordOptions, read_ending
+from towline.master.schedule.transactions.ledger import CheckRules, Ledger, OpenTransaction
 from towline.node.peers.local_links import DEADLINE_MS, Batch
 
 BROKER = Host(bytes(4), 0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from master.schedule.transactions.ledger import CheckRules, EndRefusal, Ledger, OpenTransaction
 from towline.format.record.transactions import Half, Op, Outcome
+from towline.master.schedule.transactions.ledger import CheckRules, EndRefusal, Ledger, OpenTransaction
 
 
 def half(offset: int, *, first: int = -1, checks: int = 0, stored_ms: int = 1000, immunity_ms: int = -1) -> Half:

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from master.schedule.transactions.ledger import CheckRules, EndRefusal, Ledger, OpenTransaction
 from towline.format.record.transactions import Half, Op, Outcome
+from towline.master.schedule.transactions.ledger import CheckRules, EndRefusal, Ledger, OpenTransaction
 
 TIME_OUT = 100
 CHECK_MAX = 3
