@@ -1,13 +1,22 @@
 """Options by which client commands name their node: an endpoint, or a store directory on this machine."""
 
 import json
+import time
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from towline.errors import InvalidEndpoint, NodeNotRunning
+from towline.client.link.connection import own_facts
+from towline.client.link.routes import group_routes, is_broker
+from towline.client.link.rpc import Caller
+from towline.errors import InvalidEndpoint, LinkRefused, NoAnswer, NodeNotRunning
 from towline.places import Store
+
+REACH_MS: Final = 1_500  # a person waits no longer to hear that nobody is there
+AFTERWARDS_MS: Final = 200  # for each further group of nodes
+_ROLES: Final = {"put": "producer", "serve": "consumer", "schedule": "producer"}
 
 Endpoint = Annotated[
     str | None,
@@ -24,15 +33,40 @@ LocalStore = Annotated[
 
 
 def endpoint_of(service: str, endpoint: str | None, store: Path | None) -> str:
-    """`put`, `serve` or `schedule` of the node that was named.
+    """`put`, `serve` or `schedule` of the node that was named, which answers.
 
-    Raises InvalidEndpoint, NodeNotRunning; BadParameter for none or both.
+    Raises InvalidEndpoint, NodeNotRunning, NoAnswer; BadParameter for none or both.
     """
     if (endpoint is None) == (store is None):
         raise typer.BadParameter("name the node by --endpoint or by --store, one of them")
-    if endpoint is not None:
-        return endpoint
-    assert store is not None
+    found = endpoint if store is None else _local(service, store)
+    assert found is not None
+    _check_reach(service, found)
+    return found
+
+
+def _check_reach(service: str, endpoint: str) -> None:
+    """Waits for a node of any group to say something, if only a refusal: clients wait much longer, for what may come
+    back. Raises NoAnswer, and what an endpoint is refused for."""
+    trouble: NoAnswer | None = None
+    deadline = time.monotonic() + REACH_MS / 1000
+    for way in group_routes(endpoint, service):
+        if is_broker(way):
+            return
+        left_ms = max(AFTERWARDS_MS, round(1000 * (deadline - time.monotonic())))
+        with closing(Caller(way.endpoints, own_facts(_ROLES[service], "towline", ""))) as caller:
+            try:
+                caller.link(left_ms)
+                return
+            except LinkRefused:
+                return
+            except NoAnswer as error:
+                trouble = trouble or error
+    if trouble is not None:
+        raise trouble
+
+
+def _local(service: str, store: Path) -> str:
     node = Store(store.resolve()).node
     if not node.exists():
         raise NodeNotRunning(str(store))

@@ -53,6 +53,10 @@ class TestPutStatus:
         assert not PutStatus.MESSAGE_ILLEGAL.retryable
         assert not PutStatus.TOPIC_NOT_EXIST.retryable
 
+    def test_is_shown_by_its_name(self):
+        assert (str(PutStatus.PUT_OK), f"{PutStatus.SYSTEM_BUSY:>12}") == ("PUT_OK", " SYSTEM_BUSY")
+        assert (int(PutStatus.PUT_OK), PutStatus(1)) == (0, PutStatus.FLUSH_DISK_TIMEOUT)
+
 
 class TestGetStatus:
     def test_the_numbers_count_from_0_and_found_is_the_first(self):

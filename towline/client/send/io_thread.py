@@ -367,7 +367,7 @@ class IoThread(threading.Thread):
             try:
                 self._connection.open(GREETING_STEP_MS)
             except NoAnswer as error:
-                self._trouble = error.describe()
+                self._trouble = error.trouble
                 self._pause(IDLE_PAUSE_S if idle else BACKOFF_S)
             except LinkRefused as error:
                 waited_for = not self._accumulator.idle or self._is_asked

@@ -7,7 +7,17 @@ protocol: new names go to the end.
 from enum import IntEnum
 
 
-class PutStatus(IntEnum):
+class Named(IntEnum):
+    """A number that is shown by its name."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
+
+class PutStatus(Named):
     """The answer to one put request. "Acknowledged" means PUT_OK and nothing else."""
 
     PUT_OK = 0
@@ -75,7 +85,7 @@ _RETRYABLE = frozenset(
 )
 
 
-class GetStatus(IntEnum):
+class GetStatus(Named):
     """The answer to one pull from a queue."""
 
     FOUND = 0
