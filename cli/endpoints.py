@@ -1,6 +1,7 @@
 """Options by which client commands name their node: an endpoint, or a store directory on this machine."""
 
 import json
+import os
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +13,10 @@ from towline.client.link.connection import own_facts
 from towline.client.link.routes import group_routes, is_broker
 from towline.client.link.rpc import Caller
 from towline.errors import InvalidEndpoint, LinkRefused, NoAnswer, NodeNotRunning
+from towline.link.keys import ENVIRONMENT
 from towline.places import Store
+
+from .contexts import chosen_context
 
 REACH_MS: Final = 1_500  # a person waits no longer to hear that nobody is there
 AFTERWARDS_MS: Final = 200  # for each further group of nodes
@@ -35,14 +39,27 @@ LocalStore = Annotated[
 def endpoint_of(service: str, endpoint: str | None, store: Path | None) -> str:
     """`put`, `serve` or `schedule` of the node that was named, which answers.
 
-    Raises InvalidEndpoint, NodeNotRunning, NoAnswer; BadParameter for none or both.
+    Where none was named it is that of the context. Raises InvalidEndpoint, NodeNotRunning, NoAnswer, UnknownContext;
+    BadParameter for both, or none without a context.
     """
+    if endpoint is None and store is None:
+        endpoint, store = _of_context()
     if (endpoint is None) == (store is None):
-        raise typer.BadParameter("name the node by --endpoint or by --store, one of them")
+        raise typer.BadParameter("name the node by --endpoint or by --store, one of them, or by `towline context add`")
     found = endpoint if store is None else _local(service, store)
     assert found is not None
     _check_reach(service, found)
     return found
+
+
+def _of_context() -> tuple[str | None, Path | None]:
+    """The node of the chosen context; its key file is used unless the environment names one."""
+    context = chosen_context()
+    if context is None:
+        return None, None
+    if context.keys:
+        os.environ.setdefault(ENVIRONMENT, context.keys)
+    return context.endpoint or None, Path(context.store) if context.store else None
 
 
 def _check_reach(service: str, endpoint: str) -> None:

@@ -11,6 +11,7 @@ from towline.errors import TowlineError
 from . import (
     bench,
     cluster,
+    context,
     demo,
     drill,
     get,
@@ -35,7 +36,6 @@ app = typer.Typer(
     name="towline",
     help="A message store in RocketMQ's file format, with a master and slaves, for Python and Spark people.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
 )
 
@@ -60,6 +60,7 @@ app.add_typer(nodes.master, name="master")
 app.add_typer(nodes.slave, name="slave")
 app.add_typer(cluster.app, name="cluster")
 app.command("promote")(nodes.promote)
+app.add_typer(context.app, name="context")
 app.command("put")(put.put)
 app.command("cancel")(put.cancel)
 app.command("get")(get.get)

@@ -45,6 +45,7 @@ def query(
     if end is not None and (id_ is not None or offset is not None):
         raise typer.BadParameter("--end goes with --key, --unique-key and --time")
     first, last = _time("--begin", begin) if begin else 0, _time("--end", end) if end else ALWAYS_MS
+    stored = _time("--time", time) if time else 0
     with AdminClient(endpoint_of("serve", endpoint, store), name="towline query") as admin:
         found: list[ReceivedMessage]
         if id_ is not None:
@@ -56,7 +57,7 @@ def query(
         elif unique_key is not None:
             found = admin.by_unique_key(topic or "", unique_key, begin=first, end=last, max_count=count)
         else:
-            found = admin.by_time(topic or "", _time("--time", time or ""), end=last, max_count=count)
+            found = admin.by_time(topic or "", stored, end=last, max_count=count)
         if not found and topic is not None:
             admin.ask("route", topic=topic)  # an unknown topic has its own error
     described = [describe(message) for message in found]

@@ -28,6 +28,12 @@ class Done:
 Towline = Callable[..., Done]
 
 
+@pytest.fixture(autouse=True)
+def _no_context(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Who runs the tests may have chosen a node."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+
+
 @pytest.fixture
 def towline(capfd: pytest.CaptureFixture[str]) -> Towline:
     def command(*arguments: object) -> Done:

@@ -49,6 +49,7 @@ def test_the_commands_are_those_of_the_manual():
         "slave stop",
         "slave status",
         *("put", "cancel"),
+        *(f"context {name}" for name in ("add", "use", "list", "remove")),
         "get",
         "query",
         *(f"transaction {name}" for name in ("status", "list", "commit", "rollback")),

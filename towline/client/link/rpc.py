@@ -83,7 +83,12 @@ class Caller:
         self._own_context = context is None
         self._context = context or new_context()
         self._poller = poller or Poller()
-        self._connection = Connection(self._context, endpoints, facts, self._poller, fit)
+        try:
+            self._connection = Connection(self._context, endpoints, facts, self._poller, fit)
+        except TowlineError:
+            if self._own_context:
+                close_context(self._context)
+            raise
         self._kept: deque[list[Buffer]] = deque()
         self._next_id = 0
         self.closed: ClientClosed | None = None
