@@ -13,6 +13,7 @@ from . import (
     cluster,
     context,
     demo,
+    dev,
     drill,
     get,
     group,
@@ -56,6 +57,7 @@ def towline(
 
 
 app.command("demo")(demo.demo)
+app.command("dev")(dev.dev)
 app.add_typer(nodes.master, name="master")
 app.add_typer(nodes.slave, name="slave")
 app.add_typer(cluster.app, name="cluster")

@@ -42,6 +42,7 @@ DRILLS = (
 def test_the_commands_are_those_of_the_manual():
     assert {" ".join(path) for path in commands()} == {
         "demo",
+        "dev",
         "master start",
         "master stop",
         "master status",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 from towline.format.record.compression import decompress
@@ -27,7 +28,8 @@ class Message:
     otherwise messages of equal `sharding_key` go to the same one. `flag` is the application's own number.
     A UNIQ_KEY among the `properties` is kept, which distinguishes a message sent again from a new one.
     `delay_level` has it delivered after that level's delay (1 is the shortest of the node's `message_delay_level`, more
-    than the highest is the highest, 0 is none); `deliver_at` at that time, in ms since 1970 by the node's clock.
+    than the highest is the highest, 0 is none); `deliver_at` at that time by the node's clock: a datetime (without a
+    zone it is local time), or ms since 1970.
     `broker_name` chooses the group of nodes, where there are several; a `queue_id` without it is of the group whose
     turn it is.
     """
@@ -41,8 +43,14 @@ class Message:
     properties: Mapping[str, str] | None = field(default=None, kw_only=True)
     flag: int = field(default=0, kw_only=True)
     delay_level: int | None = field(default=None, kw_only=True)
-    deliver_at: int | None = field(default=None, kw_only=True)
+    deliver_at: datetime | int | None = field(default=None, kw_only=True)
     broker_name: str | None = field(default=None, kw_only=True)
+
+    @property
+    def deliver_at_ms(self) -> int | None:
+        """`deliver_at` in ms since 1970."""
+        at = self.deliver_at
+        return round(at.timestamp() * 1000) if isinstance(at, datetime) else at
 
     @property
     def unique_key(self) -> str | None:

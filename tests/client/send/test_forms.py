@@ -1,6 +1,7 @@
 """Messages in a form: which one a message asks for, and what of it cannot be."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -12,6 +13,7 @@ from towline.client.send.encoding import TopicEncoder
 from towline.client.send.forms import (
     DelayLimits,
     Handle,
+    handle_of,
     stored_form,
 )
 from towline.errors import IllegalProperty
@@ -59,6 +61,12 @@ def test_a_time_is_taken_as_it_is() -> None:
     assert (form.topic, form.queue_id) == (TIMER_TOPIC, 0)
     assert dict(form.pairs)["TIMER_DELIVER_MS"] == dict(form.pairs)["TIMER_OUT_MS"] == str(NOW + 60_000)
     assert form_of(deliver_at=1) is not None, "what is over is delivered at once"
+
+
+def test_a_datetime_is_the_same_time_and_has_a_handle() -> None:
+    at = datetime.fromtimestamp((NOW + 60_000) / 1000, UTC)
+    assert form_of(deliver_at=at) == form_of(deliver_at=NOW + 60_000)
+    assert handle_of(Message("t", b"", deliver_at=at), 1, "K") == f"{NOW + 60_000}-K-1-t"
 
 
 @pytest.mark.parametrize(

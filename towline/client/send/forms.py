@@ -60,7 +60,7 @@ def stored_form(message: Message, queue_id: int, limits: DelayLimits, now_ms: in
 
     `now_ms` is the node's clock. Raises IllegalDelay. A level above the node's highest is that one, as in RocketMQ.
     """
-    level, deliver_at = message.delay_level, message.deliver_at
+    level, deliver_at = message.delay_level, message.deliver_at_ms
     if level is None and deliver_at is None:
         return None
     if level is not None and deliver_at is not None:
@@ -70,7 +70,7 @@ def stored_form(message: Message, queue_id: int, limits: DelayLimits, now_ms: in
             raise IllegalDelay("delay_level", repr(level), "a level is a number from 1 on, 0 is no delay")
         return delayed(message.topic, queue_id, level, limits.levels) if level else None
     if not _is_number(deliver_at) or deliver_at <= 0:
-        raise IllegalDelay("deliver_at", repr(deliver_at), "a time is a number of ms since 1970")
+        raise IllegalDelay("deliver_at", repr(deliver_at), "a time is a datetime, or a number of ms since 1970")
     if deliver_at > now_ms + limits.timer_max_sec * _S:
         raise IllegalDelay(
             "deliver_at", str(deliver_at), f"it is more than timer_max_delay_sec ({limits.timer_max_sec} s) away"
@@ -80,7 +80,8 @@ def stored_form(message: Message, queue_id: int, limits: DelayLimits, now_ms: in
 
 def handle_of(message: Message, queue_id: int, unique_key: str) -> str:
     """The handle that cancels this message; empty for a message without `deliver_at`."""
-    return str(Handle(message.deliver_at, unique_key, queue_id, message.topic)) if message.deliver_at else ""
+    at = message.deliver_at_ms
+    return str(Handle(at, unique_key, queue_id, message.topic)) if at else ""
 
 
 def _is_number(value: object) -> TypeGuard[int]:
