@@ -1,7 +1,8 @@
 """`towline get`: read messages of a topic."""
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from towline.client.message import ANY_TAG, ReceivedMessage
 from towline.client.read.reader import Start
 
 from .endpoints import Endpoint, LocalStore, endpoint_of
-from .messages import describe, print_messages, shown_body
+from .messages import describe, parse_template, print_messages, shown_body
 from .output import Json, people, progress_console, show, write_json
 
 _COUNT = 10
@@ -40,6 +41,14 @@ def get(
     check_crcs: Annotated[
         bool, typer.Option("--check-crcs/--no-check-crcs", help="Stop at a body that is not what was stored.")
     ] = True,
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="TEMPLATE",
+            help="Print each message so: '%t %q %o %k %v\\n' is topic, queue, offset, key and body in a line.",
+        ),
+    ] = None,
     endpoint: Endpoint = None,
     store: LocalStore = None,
     as_json: Json = False,
@@ -49,6 +58,7 @@ def get(
     With --follow, --json prints one document per message.
     """
     place, offset = parse_start(start)
+    written = _writer(format_, as_json)
     limit = count if count is not None or follow else _COUNT
     consumer = Consumer(
         endpoint_of("serve", endpoint, store),
@@ -69,7 +79,11 @@ def get(
                     for queue_id in consumer.position(name):
                         consumer.seek(queue_id, offset, name)
             if follow:
-                _follow(consumer, limit, as_json)
+                _follow(consumer, limit, written or _line(as_json))
+                return
+            if written is not None:
+                for message in _read(consumer, limit or _COUNT):
+                    written(message)
                 return
             found = [describe(message) for message in _read(consumer, limit or _COUNT)]
             moved = [f"queue {m.queue_id} went on at {m.to_offset} instead of {m.from_offset}" for m in consumer.moved]
@@ -112,15 +126,42 @@ def _read(consumer: Consumer, limit: int) -> Iterator[ReceivedMessage]:
             return
 
 
-def _follow(consumer: Consumer, limit: int | None, as_json: bool) -> None:
+def _follow(consumer: Consumer, limit: int | None, written: Callable[[ReceivedMessage], object]) -> None:
     """Each message as it comes."""
-    console = people()
     for seen, message in enumerate(consumer, 1):
+        written(message)
+        if seen == limit:
+            return
+
+
+def _writer(template: str | None, as_json: bool) -> Callable[[ReceivedMessage], None] | None:
+    """What writes a message by a template, for who wants that."""
+    if template is None:
+        return None
+    if as_json:
+        raise typer.BadParameter("give --format or --json, one of them")
+    try:
+        render = parse_template(template)
+    except ValueError as error:
+        raise typer.BadParameter(f"--format: {error}") from None
+
+    def write(message: ReceivedMessage) -> None:
+        sys.stdout.write(render(message))
+        sys.stdout.flush()
+
+    return write
+
+
+def _line(as_json: bool) -> Callable[[ReceivedMessage], None]:
+    """What writes a message in a line of its own."""
+    console = people()
+
+    def write(message: ReceivedMessage) -> None:
         described = describe(message)
         if as_json:
             write_json(described)
-        else:
-            where = f"{described['queue_id']}/{described['queue_offset']} {described['tags'] or '-'}"
-            console.print(f"{where} {shown_body(described['body'])}", markup=False, soft_wrap=True)
-        if seen == limit:
             return
+        where = f"{described['queue_id']}/{described['queue_offset']} {described['tags'] or '-'}"
+        console.print(f"{where} {shown_body(described['body'])}", markup=False, soft_wrap=True)
+
+    return write

@@ -1,7 +1,8 @@
-"""Renders messages as tables and as JSON."""
+"""Renders messages as tables, as JSON, and by a template."""
 
-from collections.abc import Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -11,6 +12,21 @@ from towline.errors import DecompressedTooLarge, UnreadableBody
 from .output import add_row, progress_console, table
 
 _BODY_SHOWN = 120
+# What stands for a part of a message in a template, as in kcat where that has it.
+TOKENS: Final[dict[str, tuple[str, Callable[[ReceivedMessage], object]]]] = {
+    "t": ("topic", lambda message: message.topic),
+    "q": ("queue", lambda message: message.queue_id),
+    "o": ("offset in it", lambda message: message.queue_offset),
+    "k": ("sharding key, else the keys", lambda message: message.sharding_key or " ".join(message.keys)),
+    "v": ("body", lambda message: message.body.decode("utf-8", "backslashreplace")),
+    "g": ("tag", lambda message: message.tags or ""),
+    "u": ("unique key", lambda message: message.unique_key or ""),
+    "s": ("when it was stored, ms since 1970", lambda message: message.store_timestamp),
+    "S": ("bytes of the body", lambda message: len(message.body)),
+    "%": ("a percent sign", lambda _: "%"),
+}
+_TOKEN = re.compile(r"%(.?)|\\(.?)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def describe(message: ReceivedMessage) -> dict[str, Any]:
@@ -50,6 +66,24 @@ def print_messages(console: Console, described: list[dict[str, Any]], remarks: S
     console.print(made)
     for remark in remarks:
         progress_console().print(remark, markup=False, soft_wrap=True)
+
+
+def parse_template(template: str) -> Callable[[ReceivedMessage], str]:
+    """What renders a message by a template such as '%t %q %o %k %v\\n'. Raises ValueError, naming what it knows."""
+    known = ", ".join(f"%{token} {what}" for token, (what, _) in TOKENS.items())
+    for token, escape in _TOKEN.findall(template):
+        if not escape and token not in TOKENS:
+            raise ValueError(f"%{token} is nothing here; {known}")
+        if escape and escape not in _ESCAPES:
+            raise ValueError(f"\\{escape} is nothing here; \\n, \\t, \\r, \\0 and \\\\ are")
+
+    def render(message: ReceivedMessage) -> str:
+        def part(found: re.Match[str]) -> str:
+            return _ESCAPES[found[2]] if found[2] else str(TOKENS[found[1]][1](message))
+
+        return _TOKEN.sub(part, template)
+
+    return render
 
 
 def shown_body(body: bytes | None) -> str:

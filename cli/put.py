@@ -43,6 +43,12 @@ def put(
     property_: Annotated[
         list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="A property; may be repeated.")
     ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator", help="With --lines: what stands before it is the key, by which queues are chosen."
+        ),
+    ] = None,
     delay_level: Annotated[
         int | None,
         typer.Option(min=1, help="Deliver after this level's delay: 1 is 1 s, 18 is 2 h, unless the node has others."),
@@ -58,6 +64,8 @@ def put(
     """Send one message, or every line of a file, and wait for the acknowledgements."""
     if sum(source is not None for source in (body, file, lines)) != 1:
         raise typer.BadParameter("give a BODY, --file or --lines, one of them")
+    if key_separator is not None and (lines is None or not key_separator):
+        raise typer.BadParameter("--key-separator goes with --lines, and is not empty")
     if delay_level is not None and deliver_at is not None:
         raise typer.BadParameter("give --delay-level or --deliver-at, one of them")
     common: dict[str, Any] = {
@@ -73,7 +81,7 @@ def put(
         if lines is None:
             data = file.read_bytes() if file is not None else (body or "").encode()
             return _show_one(producer.send(Message(topic, data, **common)), as_json)
-        return _show_many(producer, (Message(topic, line, **common) for line in _lines(lines)), as_json)
+        return _show_many(producer, (_of_line(topic, line, key_separator, common) for line in _lines(lines)), as_json)
 
 
 def cancel(
@@ -110,6 +118,16 @@ def _properties(pairs: list[str]) -> dict[str, str]:
             raise typer.BadParameter(f"--property {pair} is not NAME=VALUE")
         found[name] = value
     return found
+
+
+def _of_line(topic: str, line: bytes, separator: str | None, common: dict[str, Any]) -> Message:
+    """A line without the separator has no key."""
+    key, mark, body = line.partition(separator.encode()) if separator else (b"", b"", b"")
+    if not mark:
+        return Message(topic, line, **common)
+    named = key.decode("utf-8", "backslashreplace")
+    keys = (*common["keys"], named) if named and " " not in named else common["keys"]
+    return Message(topic, body, **common | {"sharding_key": named or None, "keys": keys})
 
 
 def _lines(path: Path) -> Iterator[bytes]:

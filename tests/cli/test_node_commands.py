@@ -120,6 +120,24 @@ class TestPutAndGet:
         assert [message["body"] for message in got] == [b"\xff\x00[bold]".hex()]
         assert "[bold]" in towline("get", flights, "--tags", "FILE", "--store", master).out
 
+    def test_keys_of_lines_choose_queues_and_a_template_shows_them(self, master, flights, put, tmp_path, towline):
+        lines = tmp_path / "lines"
+        lines.write_text("".join(f"k{number % 3}\tbody {number}\n" for number in range(12)) + "no key\n")
+        assert towline("put", "keyed", "--lines", lines, "--key-separator", "\t", "--store", master).status == 0
+        done = towline("get", "keyed", "--max", 100, "--format", r"%q %k|%v|%t%%\n", "--store", master)
+        assert (done.status, done.err) == (0, "")
+        rows = [row.partition(" ") for row in done.out.splitlines()]
+        assert sorted(row[2] for row in rows)[-1] == "|no key|keyed%"
+        queues = {(row[2].partition("|")[0], row[0]) for row in rows if "no key" not in row[2]}
+        assert len(queues) == 3
+        assert "k1|body 4|keyed%" in {row[2] for row in rows}
+
+    @pytest.mark.parametrize("template", ["%x", "\\q", "%"])
+    def test_a_template_that_means_nothing_is_refused_with_what_there_is(self, master, template, towline):
+        done = towline("get", "flights", "--format", template, "--store", master)
+        assert done.status == 2
+        assert "is nothing here" in done.err
+
     def test_follow_ends_with_the_number_asked_for(self, master, flights, put, towline):
         put(flights, "followed", "--tags", "FOLLOW")
         command = ("get", flights, "--tags", "FOLLOW", "--follow", "--max", 1, "--store", master, "--json")
