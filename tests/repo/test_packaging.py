@@ -176,7 +176,7 @@ def test_what_is_declared_for_the_server_is_imported():
         ("towline/client/x.py", "import numpy, zmq", ""),
         ("towline/kernels/x.py", "import numba", ""),
         ("flush/x.py", "import requests", "imports requests"),
-        ("flush/x.py", "import pytest", "imports pytest"),
+        ("flush/x.py", "import hypothesis", "imports hypothesis"),
         ("tests/x.py", "import pytest", ""),
     ],
 )
