@@ -14,6 +14,7 @@ from . import (
     context,
     demo,
     dev,
+    doctor,
     drill,
     get,
     group,
@@ -58,6 +59,7 @@ def towline(
 
 app.command("demo")(demo.demo)
 app.command("dev")(dev.dev)
+app.command("doctor")(doctor.doctor)
 app.add_typer(nodes.master, name="master")
 app.add_typer(nodes.slave, name="slave")
 app.add_typer(cluster.app, name="cluster")

@@ -43,6 +43,7 @@ def test_the_commands_are_those_of_the_manual():
     assert {" ".join(path) for path in commands()} == {
         "demo",
         "dev",
+        "doctor",
         "master start",
         "master stop",
         "master status",

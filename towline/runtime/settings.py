@@ -46,7 +46,8 @@ ENVIRONMENT: Final = "TOWLINE_"
 _VARIABLES: Final = {ENVIRONMENT + spelling.upper(): key for spelling, key in SNAKES.items()}
 # Not settings: switches of the tests, and what Kubernetes sets in every pod beside a service that is called `towline`.
 _FOREIGN_VARIABLES: Final = re.compile(
-    r"TOWLINE_(KEYS|REWRITE|REQUIRE|SEED|FAILPOINTS|CLOCK|SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)\w*)?)"
+    r"TOWLINE_(KEYS|CONTEXT|REWRITE|REQUIRE|SEED|FAILPOINTS|CLOCK|SERVICE_HOST|SERVICE_PORT(_\w+)?"
+    r"|PORT(_\d+_(TCP|UDP)\w*)?)"
 )
 
 _ENTRY: Final = 20  # a ConsumeQueue entry

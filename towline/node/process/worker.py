@@ -84,7 +84,7 @@ def main(label: str) -> None:
 def explain_bind_error(error: CannotListen, settings: Settings) -> CannotListen:
     """The same error with the setting and the process that an operator needs to correct it."""
     endpoint = parse(error.endpoint)
-    holder = _holder_of(endpoint.port) if error.number == EADDRINUSE and endpoint.port else ""
+    holder = holder_of(endpoint.port) if error.number == EADDRINUSE and endpoint.port else ""
     return CannotListen(error.endpoint, error.number, error.reason, holder, _setting_of(endpoint, error, settings))
 
 
@@ -96,7 +96,7 @@ def _setting_of(endpoint: Endpoint, error: CannotListen, settings: Settings) -> 
     return next((key for key in _PORTS if getattr(settings, key) == endpoint.port), "")
 
 
-def _holder_of(port: int) -> str:
+def holder_of(port: int) -> str:
     """The process that listens there; "" where the system hides it, as for other users' processes."""
     try:
         found = psutil.net_connections("tcp")
