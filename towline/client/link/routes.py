@@ -9,23 +9,25 @@ rocketmq://a:9876;b:9876      every broker of a RocketMQ cluster, by its name se
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from towline.client.rocketmq.clusters import brokers_of
 from towline.client.rocketmq.endpoint import PREFIX, RocketmqEndpoint
 from towline.errors import InvalidEndpoint, NoAnswer, TowlineError
 from towline.route.errors import EtcdSilent
 from towline.route.file import read_cluster
-from towline.route.leaders import Services, read_leaders
 from towline.route.nodes import Cluster
 
 from .endpoints import Endpoints, is_tls, several
 
 CLUSTER: Final = "cluster:"
 ETCD: Final = "etcd:"
+# Loaded when an endpoint names such a cluster: they are most of what a client would load otherwise.
+_BROKERS: Final = "towline.client.rocketmq.clusters"
+_LEADERS: Final = "towline.route.leaders"
 KNOWN_S: Final = 0.2  # what etcd said is believed so long while a node is searched for
 SILENT_S: Final = 1.0  # before an etcd that does not answer is asked again
 _ETCD: Final = re.compile(r"etcd:(https?://[^\s/,]+(?:,https?://[^\s/,]+)*)/(.+)")
@@ -67,7 +69,7 @@ def group_routes(given: Endpoints, service: str) -> tuple[GroupRoute, ...]:
 
 
 def _brokers(endpoint: RocketmqEndpoint) -> tuple[GroupRoute, ...]:
-    names = [endpoint.broker] if endpoint.broker else brokers_of(endpoint)
+    names = [endpoint.broker] if endpoint.broker else import_module(_BROKERS).brokers_of(endpoint)
     return tuple(GroupRoute(name, (endpoint.of(name),)) for name in names)
 
 
@@ -172,7 +174,9 @@ class _EtcdRoutes:
         if found is None:
             raise InvalidEndpoint(text, "write etcd:http://HOST:PORT/CLUSTER")
         self._etcd, self._cluster = found[1].split(","), found[2]
-        self._known: dict[str, Services] = read_leaders(self._etcd, self._cluster)
+        self._known: dict[str, Mapping[str, tuple[str, ...]]] = import_module(_LEADERS).read_leaders(
+            self._etcd, self._cluster
+        )
         self._asked_at = time.monotonic()
         if not self._known:
             raise EtcdSilent(f"it knows no cluster {self._cluster!r}")
@@ -200,7 +204,7 @@ class _EtcdRoutes:
         if time.monotonic() < self._asked_at:
             return ""
         try:
-            self._known = read_leaders(self._etcd, self._cluster)
+            self._known = import_module(_LEADERS).read_leaders(self._etcd, self._cluster)
         except EtcdSilent as error:
             self._asked_at = time.monotonic() + SILENT_S
             return error.describe()

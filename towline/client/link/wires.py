@@ -1,10 +1,10 @@
 """The link to an endpoint: to a node, over its remoting port or over ZeroMQ, or to a broker of RocketMQ."""
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Final
 
 from towline.client.rocketmq.endpoint import PREFIX
-from towline.client.rocketmq.link import BrokerLink
 from towline.link import dealer
 from towline.link.context import Context
 from towline.link.endpoints import TLS, parse
@@ -14,12 +14,15 @@ from towline.link.wire import Link
 
 ZEROMQ: Final[set[str]] = set()  # endpoints that have shown themselves to be ports of ZeroMQ's
 
+_BROKERS: Final = "towline.client.rocketmq.link"  # loaded when there are some
+
 
 def link_to(context: Context, endpoint: str, facts: Mapping[str, Any], key: Key | None) -> Link:
     """Begins to connect; a `key` is for nodes. A TCP port is taken for a remoting port unless it is known as one of
     ZeroMQ's. Raises InvalidEndpoint."""
     if endpoint.startswith(PREFIX):
-        return BrokerLink(endpoint, facts)
+        broker: Link = import_module(_BROKERS).BrokerLink(endpoint, facts)
+        return broker
     if is_remoting(endpoint):
         return TcpLink(endpoint, facts, key=key)
     return dealer.Link(context, endpoint, facts, key=key)
