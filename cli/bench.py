@@ -33,7 +33,7 @@ def _measured(
     name: str, render: Callable[[Console, Any], None], as_json: bool, quick: bool, extra: str = "server", **plan: Any
 ) -> int:
     """Runs one bench, by its own quick plan or by this one, and shows what it found."""
-    module = load_module(f"loadtest.bench.{name}", extra)
+    module = load_module(f"towline.loadtest.bench.{name}", extra)
     with progress_console().status("measuring") as status:
         result = module.measure(module.QUICK if quick else module.Plan(**plan), status.update)
     show(result, as_json, lambda console: render(console, result))

@@ -188,26 +188,28 @@ CHECKS: Final = (
     Check(0, (PutStatus.EXPIRED,), "the append kernel: its deadline has passed"),
     Check(0, (PutStatus.NO_PERMISSION,), _permission),
     Check(1, (PutStatus.SERVICE_NOT_AVAILABLE,), _stopping),
-    Check(2, (PutStatus.NOT_MASTER,), "slave.follow: it refuses the greeting, and names the master"),
+    Check(2, (PutStatus.NOT_MASTER,), "towline.slave.follow: it refuses the greeting, and names the master"),
     Check(2, (PutStatus.NOT_MASTER,), _fenced),
     Check(2, (PutStatus.NOT_MASTER,), _lease),
     Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _dispatch_stopped),  # before its flag, as it names the offset
     Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _not_writeable),
     Check(3, (PutStatus.SERVICE_NOT_AVAILABLE,), _sync_failed),
-    Check(6, (PutStatus.OS_PAGE_CACHE_BUSY,), "master.put.stall_responder: an append is stuck in the mapping"),
+    Check(6, (PutStatus.OS_PAGE_CACHE_BUSY,), "towline.master.put.stall_responder: an append is stuck in the mapping"),
     Check(9, (PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH,), _replicas),
     Check(0, (PutStatus.SYSTEM_BUSY,), _waiting),
     Check(0, (PutStatus.SYSTEM_BUSY,), _flush_backlog),
     Check(
         0,
         (PutStatus.TOPIC_NOT_EXIST, PutStatus.NO_PERMISSION, PutStatus.UNKNOWN_QUEUE, PutStatus.SERVICE_NOT_AVAILABLE),
-        "master.put.append: its groups",
+        "towline.master.put.append: its groups",
     ),
-    Check(4, (PutStatus.MESSAGE_ILLEGAL,), "master.put.append: a topic that is too long"),
+    Check(4, (PutStatus.MESSAGE_ILLEGAL,), "towline.master.put.append: a topic that is too long"),
     Check(5, (PutStatus.MESSAGE_ILLEGAL,), "towline.format: a body may be empty and cannot be null"),
     Check(7, (PutStatus.MESSAGE_ILLEGAL,), "the append kernel: numbers of the groups that do not fit"),
     Check(8, (PutStatus.WHEEL_TIMER_MSG_ILLEGAL,), "the append kernel: what a timer record says of its time"),
-    Check(12, (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.DISK_FULL), "master.put.append: the next segment"),
+    Check(
+        12, (PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.DISK_FULL), "towline.master.put.append: the next segment"
+    ),
     Check(10, (PutStatus.PROPERTIES_SIZE_EXCEEDED,), "the append kernel"),
     Check(11, (PutStatus.MESSAGE_ILLEGAL,), "the append kernel"),
     Check(
@@ -216,7 +218,7 @@ CHECKS: Final = (
     Check(
         0,
         (PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT, PutStatus.SLAVE_NOT_AVAILABLE),
-        "master.put.acks: stored, and not promised",
+        "towline.master.put.acks: stored, and not promised",
     ),
 )
 NEVER: Final = {

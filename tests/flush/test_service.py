@@ -232,7 +232,7 @@ def test_a_commit_that_fails_ends_acknowledgements_and_promises_nothing(pooled, 
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr("flush.committing.copy_committed", copy)
+        broken.setattr("towline.flush.committing.copy_committed", copy)
         cycle(agent)
     assert pooled.positions.get(Position.SYNC_FAILED) == 1
     assert positions(pooled) == (50_000, 0, 0)

@@ -1,11 +1,12 @@
 """Imports point one way, and each foreign library has one wrapper."""
 
+import ast
 from collections.abc import Iterator
 
 import pytest
 
 from .import_rules import LAYERS, PARTS, WRAPPERS, check, edges, place_of
-from .trees import FOLDERS, ROOT, Source, sources, told
+from .trees import FOLDERS, ROOT, Broken, Source, sources, told
 
 
 def test_the_repository_keeps_the_rules_of_imports():
@@ -95,6 +96,30 @@ def test_process_folders_lie_at_the_top():
     linked = {path.name for path in (ROOT / "towline").iterdir() if path.is_symlink()}
     assert linked == set(FOLDERS)
     assert all((ROOT / "towline" / folder).samefile(ROOT / folder) for folder in FOLDERS)
+
+
+def test_no_text_names_a_module_of_theirs_without_towline():
+    """Where the root of the repository is on the path it would be another module of the same file."""
+    broken = [each for source in sources() for each in bare_names(source)]
+    assert not broken, told(broken)
+
+
+def test_a_bare_name_in_a_text_is_seen():
+    source = Source.of(
+        "tests/x.py", 'patch("flush.policy.GroupCommit")\npatch(f"reput.service.{name}")\nreach("reput.before_ends")'
+    )
+    assert [each.line for each in bare_names(source)] == [1, 2]
+
+
+def bare_names(source: Source) -> list[Broken]:
+    found = []
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            folder, _, rest = node.value.partition(".")
+            module = ROOT / folder / rest.partition(".")[0]
+            if folder in FOLDERS and rest[:1].islower() and (module.is_dir() or module.with_suffix(".py").is_file()):
+                found.append(source.broken(node, f"{node.value!r} names a module", f"write towline.{node.value}"))
+    return found
 
 
 PLANTED = [

@@ -123,7 +123,7 @@ def test_one_queue_more_than_a_node_holds_stops_before_its_first_record(tmp_path
     monkeypatch.setattr(directory, "QUEUES_MAX", 4)
     if gathered:
         for name, value in (("GATHER_QUEUES", 1), ("GATHER_BACKLOG", 10), ("GATHERED_BATCH", 7)):
-            monkeypatch.setattr(f"reput.service.{name}", value)
+            monkeypatch.setattr(f"towline.reput.service.{name}", value)
     bench = Bench(tmp_path, message_index_enable=not gathered)
     bench.fill(4)
     agent = bench.agent()
@@ -141,7 +141,7 @@ def test_one_queue_more_than_a_node_holds_stops_before_its_first_record(tmp_path
 @pytest.mark.parametrize("damage", [a_number_far_below, a_slash_in_the_topic])
 def test_a_bad_record_in_a_backlog_of_many_queues_is_stopped_before(tmp_path, monkeypatch, damage):
     for name, value in (("GATHER_QUEUES", 1), ("GATHER_BACKLOG", 10), ("GATHERED_BATCH", 7)):
-        monkeypatch.setattr(f"reput.service.{name}", value)
+        monkeypatch.setattr(f"towline.reput.service.{name}", value)
     bench = Bench(tmp_path, message_index_enable=False)
     bench.fill(8)
     agent = bench.agent()

@@ -277,7 +277,7 @@ class SlowEtcd:
         self.now_ns = self.asked_ns = 1000 * NS_PER_MS
         for name in ("grant", "keep_alive"):
             monkeypatch.setattr(etcd, name, self._slowly(getattr(etcd, name)))
-        for module in ("ha.leader.election", "ha.leader.lease"):
+        for module in ("towline.ha.leader.election", "towline.ha.leader.lease"):
             monkeypatch.setattr(f"{module}.boottime_ns", lambda: self.now_ns)
 
     def _slowly(self, ask):
