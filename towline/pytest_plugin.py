@@ -3,8 +3,8 @@
     def test_an_order_is_sent(towline_node, towline_topic):
         with Producer(towline_node.endpoint) as producer: ...
 
-A conftest.py names it: `pytest_plugins = ["towline.pytest_plugin"]`. It is no entry point, for which pytest would rewrite
-the assertions of the whole package. The node is that of `towline dev`, so the extra `server` is needed.
+A conftest.py names it: `pytest_plugins = ["towline.pytest_plugin"]`. As an entry point it would have
+pytest rewrite the assertions of the whole package. The node is that of `towline dev`, so the extra `server` is needed.
 """
 
 import json
