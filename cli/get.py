@@ -21,6 +21,15 @@ _COUNT = 10
 _POLL_MS = 500
 _SHOWN_BEFORE = 40  # characters of an expression
 
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="TEMPLATE",
+        help="Print each message so: '%t %q %o %k %v\\n' is topic, queue, offset, key and body in a line.",
+    ),
+]
+
 
 def get(
     topic: Annotated[str, typer.Argument(help="Topic to read.")],
@@ -41,14 +50,7 @@ def get(
     check_crcs: Annotated[
         bool, typer.Option("--check-crcs/--no-check-crcs", help="Stop at a body that is not what was stored.")
     ] = True,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="TEMPLATE",
-            help="Print each message so: '%t %q %o %k %v\\n' is topic, queue, offset, key and body in a line.",
-        ),
-    ] = None,
+    format_: Format = None,
     endpoint: Endpoint = None,
     store: LocalStore = None,
     as_json: Json = False,
@@ -75,23 +77,31 @@ def get(
     try:
         with consumer:
             if offset is not None:
-                for name in consumer.groups:
-                    for queue_id in consumer.position(name):
-                        consumer.seek(queue_id, offset, name)
+                _seek(consumer, offset)
             if follow:
                 _follow(consumer, limit, written or _line(as_json))
-                return
-            if written is not None:
+            elif written is not None:
                 for message in _read(consumer, limit or _COUNT):
                     written(message)
-                return
-            found = [describe(message) for message in _read(consumer, limit or _COUNT)]
-            moved = [f"queue {m.queue_id} went on at {m.to_offset} instead of {m.from_offset}" for m in consumer.moved]
+            else:
+                _show(consumer, limit or _COUNT, as_json)
     except FilterRefused as error:
         if not as_json and error.position >= 0:
             progress_console().print(pointed(sql, error.position), markup=False, soft_wrap=True)
         raise
-    result: dict[str, Any] = {"topic": topic, "messages": found, "moved": moved}
+
+
+def _seek(consumer: Consumer, offset: int) -> None:
+    """Every queue of every group of nodes."""
+    for name in consumer.groups:
+        for queue_id in consumer.position(name):
+            consumer.seek(queue_id, offset, name)
+
+
+def _show(consumer: Consumer, limit: int, as_json: bool) -> None:
+    found = [describe(message) for message in _read(consumer, limit)]
+    moved = [f"queue {m.queue_id} went on at {m.to_offset} instead of {m.from_offset}" for m in consumer.moved]
+    result: dict[str, Any] = {"topic": consumer.topic, "messages": found, "moved": moved}
     show(result, as_json, lambda console: print_messages(console, found, moved))
 
 

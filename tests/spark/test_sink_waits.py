@@ -138,9 +138,9 @@ def test_queues_that_end_before_where_they_were_said_to_are_named(
 def test_a_request_without_an_outcome_is_an_error(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the producer's thread had died."""
 
-    def silent(_: SendFuture, timeout_ms: float | None = None) -> None:
-        assert timeout_ms is not None
-        raise ResultPending(int(timeout_ms))
+    def silent(_: SendFuture, timeout: float | None = None) -> None:
+        assert timeout is not None
+        raise ResultPending(round(timeout * 1000))
 
     with IdempotentProducer(node.endpoint, timeout_ms=SHORT_MS) as producer:
         monkeypatch.setattr(SendFuture, "exception", silent)
