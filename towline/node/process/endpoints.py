@@ -4,7 +4,7 @@
 from typing import Final
 
 from towline.places import Runtime
-from towline.runtime.ports import why_no_clients
+from towline.runtime.ports import is_loopback, why_no_clients
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import TlsMode
 
@@ -54,8 +54,13 @@ def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list
     read = settings.slave_read_enable and bool(settings.ha_peers)  # a slave alone with its master does not listen there
     if settings.listen_port and (role == "master" or read):
         scheme = "tls" if settings.tls_server_mode is TlsMode.ENFORCING else "tcp"
-        found["remoting"] = [f"{scheme}://{settings.broker_ip1}:{settings.listen_port}"]
+        found["remoting"] = [f"{scheme}://{_of_clients(settings.broker_ip1, host)}:{settings.listen_port}"]
     return found
+
+
+def _of_clients(address: str, host: str) -> str:
+    """The address that is set for clients; where none is, that at which other machines find the node."""
+    return host if is_loopback(address) and not is_loopback(host) and host not in _ANYWHERE else address
 
 
 def listening(host: str, runtime: Runtime, service: str, port: int) -> list[str]:
