@@ -139,7 +139,8 @@ def test_rocketmqs_java_clients_do_the_same_work_here_and_at_its_own_broker(syst
     for row, work in zip(found["rows"], works, strict=True):
         assert set(row["systems"]) == set(systems)
         for figures in row["systems"].values():
-            assert figures["count"] % work.together == 0
+            if work.kind is not Kind.JAVA_PUSH:  # what is read comes as it was pulled
+                assert figures["count"] % work.together == 0
             assert figures["count"] >= work.count
     assert list(tmp_path.iterdir()) == []
 
