@@ -286,7 +286,7 @@ def test_what_the_node_does_now(client: RawClient) -> None:
 
     before = now()  # a put is counted a moment after it was answered
     assert client.put("traffic", b"one").code == SUCCESS
-    await_(lambda: int(now()["msgPutTotalTodayNow"]) > int(before["msgPutTotalTodayNow"]), WAIT_S, "one more is counted")
+    await_(lambda: int(now()["msgPutTotalTodayNow"]) > int(before["msgPutTotalTodayNow"]), WAIT_S, "one more")
     after = now()
     assert int(after["commitLogMaxOffset"]) > int(before["commitLogMaxOffset"])
     assert 0 <= time.time() * 1000 - int(after["earliestMessageTimeStamp"]) < 600_000
