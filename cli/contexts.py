@@ -52,7 +52,7 @@ class Contexts:
 
     @classmethod
     def read(cls) -> Self:
-        """None where there is no file yet. Raises UnreadableContexts."""
+        """Empty where there is no file yet. Raises UnreadableContexts."""
         above = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
         path = above / "towline" / "contexts.json"
         try:
@@ -69,10 +69,13 @@ class Contexts:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         staged = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         document = {"current": self.current, "contexts": {name: asdict(each) for name, each in self.named.items()}}
-        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-        staged.replace(self.path)
+        try:
+            descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2))
+            staged.replace(self.path)
+        finally:
+            staged.unlink(missing_ok=True)
 
     def get(self, name: str) -> Context:
         """Raises UnknownContext."""

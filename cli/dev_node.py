@@ -17,7 +17,7 @@ from .interrupts import Interrupts
 from .node_work import flags_of
 from .output import FAILED, show
 
-# A few MiB of disk for the first message, where a node for production takes GiB.
+# A few dozen MiB of disk for the first message, where a node for production takes GiB.
 SMALL: Final = {
     "mapped_file_size_commit_log": 16 * MIB,
     "max_hash_slot_num": 100_000,

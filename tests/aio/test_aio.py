@@ -1,6 +1,7 @@
 """The clients for asyncio at a node: outcomes, order, backpressure, and nothing lost to a task that is cancelled."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
@@ -102,7 +103,7 @@ def test_a_full_buffer_is_waited_for_without_holding_up_the_loop(address: str) -
             ticking = asyncio.get_running_loop().call_soon(tick)
 
         ticking = asyncio.get_running_loop().call_soon(tick)
-        async with AsyncProducer(address, buffer_bytes_max=64 * KIB) as producer:
+        async with AsyncProducer(address, buffer_bytes_max=64 * KIB, compression=None) as producer:
             await producer.send(Message("full", b"first"))
             before = ticks
             sent = await producer.send_batch(Message("full", b"x" * 10 * KIB) for _ in range(200))
@@ -176,6 +177,34 @@ def test_a_poll_that_is_cancelled_has_lost_nothing(address: str) -> None:
             assert await consumer.poll(0) == []
 
     run(test())
+
+
+def test_another_call_that_is_cancelled_has_lost_nothing_either(address: str) -> None:
+    async def test() -> None:
+        async with AsyncProducer(address) as producer, AsyncConsumer(address, "called", start="first") as consumer:
+            await producer.send(Message("called", b"-"))
+            assert await read(consumer, 1) == [b"-"]
+            seen: list[bytes] = []
+            for n in range(20):
+                polled = cancelled(consumer.poll(DEADLINE_MS))
+                found, _ = await asyncio.gather(polled, producer.send(Message("called", b"%d" % n)))
+                seen += [message.body for message in found or ()]
+                await cancelled(consumer.position())
+            seen += await read(consumer, 20 - len(seen))
+            assert sorted(seen) == sorted(b"%d" % n for n in range(20))
+
+    run(test())
+
+
+def test_an_error_of_a_poll_is_raised_once_and_not_logged(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with AsyncConsumer(address, "ill egal", start="first") as consumer:
+            with pytest.raises(TowlineError):
+                await consumer.poll(DEADLINE_MS)
+
+    run(test())
+    gc.collect()
+    assert not [each for each in caplog.records if each.name == "asyncio"]
 
 
 def test_positions_are_those_of_what_was_seen(address: str) -> None:

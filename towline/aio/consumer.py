@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from towline.client.consumer import Consumer
@@ -17,6 +18,7 @@ from towline.client.errors import ClientClosed
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.message import GroupMessage
 from towline.client.message import ReceivedMessage
+from towline.errors import TowlineError
 
 from .threaded import Client, Threaded, awaited
 
@@ -63,10 +65,17 @@ class _Polled(Threaded[S], Generic[S, M]):
             raise ClientClosed(self._name)
         if self._slice is None:
             self._slice = self._executor.submit(self._client.poll, timeout_ms)
-        asked = self._slice
-        await asyncio.wait([asyncio.wrap_future(asked)])  # who is cancelled here leaves it to the next
+        return await self._take_slice(self._slice)
+
+    async def _take_slice(self, asked: Future[list[M]]) -> list[M]:
+        """What it has brought. Who is cancelled here leaves it to the next."""
+        try:
+            found = await asyncio.shield(asyncio.wrap_future(asked))
+        except Exception:
+            self._slice = None
+            raise
         self._slice = None
-        return asked.result()
+        return found
 
     def __aiter__(self) -> AsyncIterator[M]:
         return self
@@ -85,11 +94,9 @@ class _Polled(Threaded[S], Generic[S, M]):
 
     async def _settle(self) -> None:
         """What was handed out and not seen comes again."""
-        asked, self._slice = self._slice, None
-        if asked is not None:
-            await asyncio.wait([asyncio.wrap_future(asked)])
-            if asked.exception() is None:
-                self._left.extend(asked.result())
+        if self._slice is not None:
+            with suppress(TowlineError):  # nobody asked for it any more; the next poll meets it again
+                self._left.extend(await self._take_slice(self._slice))
         if self._left:
             unseen, self._left = list(self._left), deque()
             await self._call(self._give_back, unseen)

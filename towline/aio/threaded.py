@@ -38,8 +38,8 @@ class Threaded(Generic[C]):
         """Makes a call there. It goes on when who awaits it is cancelled. Raises ClientClosed."""
         if self._is_over:
             raise ClientClosed(self._name)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, partial(function, *arguments, **named))
+        made = self._executor.submit(partial(function, *arguments, **named))
+        return await asyncio.shield(asyncio.wrap_future(made))
 
     async def _settle(self) -> None:
         """Undoes, before another call, what was begun for somebody who was cancelled."""

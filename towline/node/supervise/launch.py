@@ -141,7 +141,7 @@ def spawn_node(
     command += ["--log-file", str(Store(root).node_log)]
     command += ["--die-with-parent", str(os.getpid())] if tied else []
     try:
-        # The directory makes `-m` find our siblings; a session of its own keeps the terminal's Ctrl-C for us.
+        # The directory makes `-m` find the package; a session of its own keeps the terminal's Ctrl-C for us.
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
