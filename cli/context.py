@@ -32,7 +32,7 @@ def add(
     if (endpoint is None) == (store is None):
         raise typer.BadParameter("name the node by --endpoint or by --store, one of them")
     if endpoint is not None:
-        group_routes(endpoint, "serve")
+        group_routes(endpoint)
     if keys is not None:
         read_key(keys)
     contexts = Contexts.read()

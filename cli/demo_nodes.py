@@ -36,8 +36,6 @@ SETTINGS: Final = {
     "max_hash_slot_num": 500_000,
     "max_index_num": 2_000_000,
     "listen_port": 0,
-    "put_port": 0,
-    "serve_port": 0,
 }
 
 

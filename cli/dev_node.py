@@ -24,8 +24,6 @@ SMALL: Final = {
     "max_index_num": 400_000,
     "populate_ahead_bytes": 0,
     "ha_listen_port": 0,
-    "put_port": 0,
-    "serve_port": 0,
 }
 
 

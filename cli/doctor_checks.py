@@ -35,9 +35,6 @@ _PORTS: Final = (
     "listen_port",
     "fast_listen_port",
     "name_server_port",
-    "put_port",
-    "serve_port",
-    "schedule_port",
     "ha_listen_port",
 )
 

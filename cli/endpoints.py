@@ -26,9 +26,9 @@ Endpoint = Annotated[
     str | None,
     typer.Option(
         "--endpoint",
-        help="Address of the node: its listen_port, as tcp://HOST:PORT or tls://HOST:PORT?ca=FILE; or of the process "
-        "that answers (put_port for puts, serve_port for reads, schedule_port for transactions), also as ipc:///PATH; "
-        "those of several nodes with commas; for put, get and group also cluster:PATH of a cluster file.",
+        help="Address of the node: its listen_port, as tcp://HOST:PORT or tls://HOST:PORT?ca=FILE, or the socket of a "
+        "process as ipc:///PATH; those of several nodes with commas; for put, get and group also cluster:PATH of a "
+        "cluster file.",
     ),
 ]
 LocalStore = Annotated[
@@ -67,7 +67,7 @@ def _check_reach(service: str, endpoint: str) -> None:
     back. Raises NoAnswer, and what an endpoint is refused for."""
     trouble: NoAnswer | None = None
     deadline = time.monotonic() + REACH_MS / 1000
-    for way in group_routes(endpoint, service):
+    for way in group_routes(endpoint):
         if is_broker(way):
             return
         left_ms = max(AFTERWARDS_MS, round(1000 * (deadline - time.monotonic())))

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from towline.link.keys import ENVIRONMENT, list_keys, make_node_keys, new_key, revoke_key
 
-from .output import Json, add_row, show, table
+from .output import Json, add_row, load_module, show, table
 
 app = typer.Typer(help="Make, list and revoke the keys of a cluster's ports.", no_args_is_help=True)
 
@@ -35,6 +35,7 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make a key, and the ring with the nodes' own key if there is none. Nodes that run know it at once."""
+    load_module("towline.runtime.ring_certificate", "server")
     made_ring = make_node_keys(directory)
     handed = new_key(directory, name, [one.value for one in role])
     result = {"name": name, "roles": [one.value for one in role], "file": str(handed), "made_ring": made_ring}

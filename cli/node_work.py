@@ -52,8 +52,6 @@ def start(role: str, store: Path, flags: Sequence[str], foreground: bool, timeou
     result = {"role": now, "pid": launched.pid, "store": str(launched.store), "endpoints": facts["endpoints"]}
     if link is not None:
         result["master"] = link
-    if why := facts["no_remoting"]:
-        result["no_remoting"] = why
 
     def render(console: Console) -> None:
         console.print(f"the {now} runs as process {launched.pid} on {launched.store}")
@@ -61,8 +59,6 @@ def start(role: str, store: Path, flags: Sequence[str], foreground: bool, timeou
             console.print(following(link), markup=False)
         for service, endpoints in facts["endpoints"].items():
             console.print(f"  {service}: {' '.join(endpoints)}")
-        if why:
-            console.print(why, markup=False)
 
     show(result, as_json, render)
     return 0
@@ -164,8 +160,6 @@ def _render(console: Console, read: dict[str, Any]) -> None:
     _render_in_sync(console, read)
     for service, endpoints in read["endpoints"].items():
         console.print(f"{service}: {' '.join(endpoints)}")
-    if why := read["no_remoting"]:
-        console.print(why, markup=False)
     for part, sizes in read["disk"].items():
         console.print(f"{part}: {sized(sizes['allocated'])} on disk, files of {sized(sizes['size'])}")
     console.print(_room(read["space"]))

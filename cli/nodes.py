@@ -42,13 +42,10 @@ Flush = Annotated[
     FlushDiskType | None, typer.Option("--flush-disk-type", help="When an acknowledgement waits for the disk.")
 ]
 Port = Annotated[
-    int | None, typer.Option("--port", min=0, max=65535, help="TCP port of RocketMQ's clients and ours, 0 for none.")
+    int | None,
+    typer.Option("--port", min=0, max=65535, help="TCP port of clients, RocketMQ's and ours, 0 for none."),
 ]
-PutPort = Annotated[int | None, typer.Option("--put-port", min=0, max=65535, help="ZeroMQ port of puts, 0 for none.")]
-ServePort = Annotated[
-    int | None, typer.Option("--serve-port", min=0, max=65535, help="ZeroMQ port of reads, 0 for none.")
-]
-HaPort = Annotated[int | None, typer.Option("--ha-port", min=0, max=65535, help="ZeroMQ port for slaves, 0 for none.")]
+HaPort = Annotated[int | None, typer.Option("--ha-port", min=0, max=65535, help="Port for slaves, 0 for none.")]
 Alone = Annotated[
     bool, typer.Option("--alone", help="Be master though no peer answers: none of them can be master now.")
 ]
@@ -71,8 +68,6 @@ def start_master(
         BrokerRole | None, typer.Option(help="Whether an acknowledgement waits for the slaves.")
     ] = None,
     port: Port = None,
-    put_port: PutPort = None,
-    serve_port: ServePort = None,
     ha_port: HaPort = None,
     without: Without = None,
     alone: Alone = False,
@@ -87,8 +82,6 @@ def start_master(
         "flush_disk_type": flush_disk_type.value if flush_disk_type else None,
         "broker_role": broker_role.value if broker_role else None,
         "listen_port": port,
-        "put_port": put_port,
-        "serve_port": serve_port,
         "ha_listen_port": ha_port,
         "insecure": "true" if insecure else None,
     }
@@ -107,8 +100,6 @@ def start_slave(
     settings: Set = None,
     flush_disk_type: Flush = None,
     port: Port = None,
-    put_port: PutPort = None,
-    serve_port: ServePort = None,
     ha_port: HaPort = None,
     seed: Annotated[
         str | None,
@@ -134,8 +125,6 @@ def start_slave(
         "ha_master_address": ha_master,
         "flush_disk_type": flush_disk_type.value if flush_disk_type else None,
         "listen_port": port,
-        "put_port": put_port,
-        "serve_port": serve_port,
         "ha_listen_port": ha_port,
         "insecure": "true" if insecure else None,
     }

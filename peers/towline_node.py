@@ -48,7 +48,6 @@ class TowlineNode:
         settings: dict[str, Any] = SETTINGS | {
             "flush_disk_type": _FLUSH[setup.durability],
             "mapped_file_size_commit_log": SEGMENT,
-            "put_port": 0,
             **more,
         }
         self._ended = ExitStack()

@@ -1,8 +1,8 @@
 """The duty cycle of remoting on a slave: what a name server is asked, with the master's address in the answers.
 
 Clients are given the addresses of all nodes as name servers. So whichever of them is left after a failover says where
-the master is now. With `slave_read_enable` consumers read here too; our own clients always do, as they do at serve's
-own port. Everything else is refused: it is the master's.
+the master is now. With `slave_read_enable` consumers read here too; our own clients always do. Everything else is
+refused: it is the master's.
 """
 
 import gc
@@ -13,13 +13,12 @@ from typing import ClassVar, Final, TypeAlias
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.routes import Broker
-from towline.limits import LOOK_MS
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.log.state.topics_file import TopicsFile
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_ring_of
-from towline.node.process.endpoints import endpoints_of, refusal_endpoints
+from towline.node.process.endpoints import local_endpoint
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Duty, Position
@@ -82,12 +81,9 @@ class NameServerAgent:
         gc.freeze()
 
     def _make_tunnels(self) -> Tunnels:
-        node, settings = self._node, self._node.settings
+        node = self._node
         self._context = new_context(SOCKETS_MAX)
-        endpoints = {
-            PUT: refusal_endpoints(settings, node.runtime)[0],
-            SERVE: endpoints_of(settings, node.runtime, "slave")[SERVE][0],
-        }
+        endpoints = {process: local_endpoint(node.runtime, process) for process in (PUT, SERVE)}
         keys, clock = key_ring_of(node), node.clock.now_ms
         return Tunnels(
             self._context,
@@ -96,7 +92,6 @@ class NameServerAgent:
             None,
             self._connections,
             keys,
-            settings.listen_port,
             clock,
             node.log,
         )
@@ -139,7 +134,7 @@ class NameServerAgent:
     def sleep_ms(self) -> int:
         if self._waiting or self._tunnels.are_greeting:
             return SEARCH_MS
-        return COMMIT_MS if self._replica is not None and self._replica.is_due else LOOK_MS
+        return COMMIT_MS if self._replica is not None and self._replica.is_due else self._tunnels.look_ms
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())

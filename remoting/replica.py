@@ -10,7 +10,7 @@ from towline.link.poller import Poller
 from towline.node.peers.handshake import own_facts
 from towline.node.peers.local_links import LocalLink
 from towline.node.process.context import Node
-from towline.node.process.endpoints import endpoints_of
+from towline.node.process.endpoints import local_endpoint
 from towline.runtime.remoting_counts import RemotingCounts
 
 from .connections import Connection
@@ -32,7 +32,7 @@ class Replica:
     ) -> None:
         settings = node.settings
         self._context = new_context()
-        endpoint = endpoints_of(settings, node.runtime, "slave")["serve"][0]
+        endpoint = local_endpoint(node.runtime, "serve")
 
         def facts() -> dict[str, Any]:
             return own_facts(node, "consumer")

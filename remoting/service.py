@@ -15,7 +15,7 @@ from towline.format.remoting.headers import UnregisterClient, read_header
 from towline.format.remoting.routes import Broker
 from towline.format.remoting.stored import BrokerFacts
 from towline.kernels.remoting import turns
-from towline.limits import KIB, LOOK_MS, MIB
+from towline.limits import KIB, MIB
 from towline.link.context import close_context, new_context
 from towline.link.dealer import Link
 from towline.link.poller import Poller
@@ -25,7 +25,7 @@ from towline.node.peers.handshake import own_facts
 from towline.node.peers.local_links import LocalLink
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_ring_of
-from towline.node.process.endpoints import endpoints_of
+from towline.node.process.endpoints import local_endpoint
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty
@@ -174,7 +174,6 @@ class RemotingAgent:
             self._put,
             self._connections,
             key_ring_of(node),
-            node.settings.listen_port,
             node.clock.now_ms,
             node.log,
             OwnPulls(self._topics, self._log_reads),
@@ -353,7 +352,7 @@ class RemotingAgent:
         waits = self._consumers.are_due or self._transactions.pauses(now_ms) or not all(self._links)
         waits = waits or self._pops.are_due or bool(self._subjects.busy)
         waits = waits or self._offsets.are_due or self._log_reads.is_due
-        return EVERY_MS if waits else LOOK_MS
+        return EVERY_MS if waits else self._tunnels.look_ms
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._listen(not self._put.is_full)
@@ -443,7 +442,7 @@ class RemotingAgent:
         return LocalLink(self._context, self._local(service), self._facts, self._poller, node.log)
 
     def _local(self, service: str) -> str:
-        return endpoints_of(self._node.settings, self._node.runtime, "master")[service][0]
+        return local_endpoint(self._node.runtime, service)
 
     def _facts(self) -> dict[str, Any]:
         return own_facts(self._node, "producer")

@@ -2,6 +2,7 @@
 
 import ssl
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -10,6 +11,7 @@ from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import decode, frame_size
 from towline.format.remoting.wire_message import encode_message
 from towline.link.handshake import encode_refusal
+from towline.link.keys import RING_HOST, certificate_of
 from towline.link.tls import TLS_REFUSED
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import TlsMode
@@ -26,7 +28,7 @@ class BadCertificate(TowlineError, remedy=Remedy.FIX_SETTINGS):
     key: str
     why: str
     template = "the certificate {certificate} with the key {key} is of no use: {why}"
-    advice = "set tls_server_cert_path and tls_server_key_path to PEM files that belong together"
+    advice = "set tls_server_cert_path and tls_server_key_path to PEM files that belong together; a ring has its own"
 
 
 class BeginsWrong(ConnectionAbortedError):
@@ -54,15 +56,18 @@ class Security:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Raises BadCertificate."""
+        """With the certificate that is set, and the ring's for who has a key file: one of the two is for everybody
+        where there is no other. Raises BadCertificate."""
         certificate, key, mode = settings.tls_server_cert_path, settings.tls_server_key_path, settings.tls_server_mode
-        if certificate is None or key is None or mode is TlsMode.DISABLED:
+        own = _context_of(certificate, key) if certificate is not None and key is not None else None
+        ring = None
+        if settings.keys_dir is not None:
+            ring = _context_of(certificate_of(settings.keys_dir), certificate_of(settings.keys_dir))
+        if mode is TlsMode.DISABLED or (own or ring) is None:
             return cls()
-        try:
-            context = server_context(certificate, key)
-        except (OSError, ValueError) as error:
-            raise BadCertificate(str(certificate), str(key), str(error)) from None
-        return cls(context, mode is TlsMode.ENFORCING)
+        if own is not None and ring is not None:
+            own.sni_callback = partial(_choose, ring)
+        return cls(own or ring, mode is TlsMode.ENFORCING)
 
     def begin(self, said: bytes) -> "Tls | None":
         """By what a client sends first. Raises BeginsWrong."""
@@ -106,6 +111,20 @@ class Tls:
         return self._goes.read()
 
 
+def _context_of(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Raises BadCertificate."""
+    try:
+        return server_context(certificate, key)
+    except (OSError, ValueError) as error:
+        raise BadCertificate(str(certificate), str(key), str(error)) from None
+
+
+def _choose(ring: ssl.SSLContext, tls: ssl.SSLObject, host: str | None, _: ssl.SSLContext) -> None:
+    """By the host that a client says it connects to."""
+    if host == RING_HOST:
+        tls.context = ring
+
+
 def _only_tls(said: bytes) -> bytes:
     """For clients of ours, who learn by it what to write; others are told nothing."""
     try:
@@ -114,5 +133,5 @@ def _only_tls(said: bytes) -> bytes:
             return b""
     except MalformedFrame:
         return b""
-    refused = LinkRefused(TLS_REFUSED, "this port takes TLS only: write tls://HOST:PORT")
+    refused = LinkRefused(TLS_REFUSED, "this port takes TLS only: use a key file of its ring, or write tls://HOST:PORT")
     return b"".join(encode_message(encode_refusal(refused), from_node=True))

@@ -1,7 +1,7 @@
 """Clients that speak Towline's own protocol over this port: each has links of its own to the processes of the node.
 
 What such a client says goes on to whom it is for, over that process's local socket, and the answers come back; so its
-greeting, its share and its end are that process's to judge, as those of a client of its own port are. Records go into
+greeting, its share and its end are that process's to judge, as those of a client on its socket are. Records go into
 put's ring instead, with everybody's. Where a link ends, so does the client's connection: it comes again and greets.
 """
 
@@ -34,14 +34,22 @@ from towline.format.wire.frames import (
     read_json,
 )
 from towline.format.wire.frames import PUT as PUT_HEAD
-from towline.limits import KIB, MIB, REQUEST_GROUPS_MAX, REQUEST_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_QUEUES_MAX
+from towline.limits import (
+    KIB,
+    LOOK_MS,
+    MIB,
+    REQUEST_GROUPS_MAX,
+    REQUEST_SIZE_MAX,
+    RETRY_TOPIC_SIZE_MAX,
+    TOPIC_QUEUES_MAX,
+)
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.handshake import MALFORMED, NOT_GREETED, encode_refusal, encode_welcome, parse_greeting
 from towline.link.keys import AuthorizedKeys, RoleRefused, check_ask
 from towline.link.log_files import LogFiles
 from towline.link.poller import Poller
-from towline.link.signature import verify
+from towline.link.signature import KEY_REFUSED, verify
 from towline.node.peers.peer_server import NOT_MASTER
 from towline.runtime.remoting_counts import Ending, Total
 
@@ -57,13 +65,14 @@ _FLAGS_AT: Final = PULL.offset["flags"]
 _MOST_AT: Final = PULL.offset["max_bytes"]
 _ANSWER_FLAGS_AT: Final = PULL_ANSWER.offset["flags"]
 WAITING_MAX: Final = 64  # messages of a client for a link that is being greeted
+REVOKED_EVERY_MS: Final = 500
 LOOK_EVERY_MS: Final = 2  # at the links of one client, whether they show something or not; the next one's turn is then
 UNREAD_MAX: Final = MIB  # bytes of answers that a client has not read, before no more are taken for it
 HEAD_MAX: Final = PUT_HEAD.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # of a put
 PUT: Final = "put"
 SERVE: Final = "serve"
 SCHEDULE: Final = "schedule"
-_MAIN: Final = {"producer": PUT, "consumer": SERVE, "admin": SERVE}  # who answers a greeting
+_MAIN: Final = {"producer": PUT, "consumer": SERVE, "admin": SERVE, "forwarder": SERVE}  # who answers a greeting
 _OF_PUT: Final = frozenset({"create_topic", "alter_topic", "delete_topic"})
 _OF_BOTH: Final = frozenset({"route", "topics"})  # put makes a topic that is asked for
 _OF_SCHEDULE: Final = "transaction_"
@@ -111,25 +120,28 @@ class Tunnels:
         put: PutClient | None,
         connections: Connections,
         keys: AuthorizedKeys | None,
-        port: int,
         now_ms: Callable[[], int],
         log: logging.Logger,
         pulls: OwnPulls | None = None,
     ) -> None:
         """`endpoints` are the local sockets, by process. A slave has no schedule, no way for records (`put`), and at
-        put's socket somebody who says where the master is. `port` is where the node's other processes are found too;
-        `now_ms` of the wall clock. Without `pulls` all are asked of serve."""
+        put's socket somebody who says where the master is. `now_ms` of the wall clock. Without `pulls` all are asked of
+        serve."""
         self._pulls = pulls
         self._context, self._poller, self._endpoints, self._put = context, poller, endpoints, put
-        self._connections, self._keys, self._port, self._now_ms, self._log = connections, keys, port, now_ms, log
-        self._services = tuple(endpoints) if put is not None else (SERVE,)  # that clients find at the port
+        self._connections, self._keys, self._now_ms, self._log = connections, keys, now_ms, log
         self._tunnels: dict[Connection, Tunnel] = {}
-        self._look_at = 0
+        self._look_at = self._revoked_at = 0
         self._turns: deque[Tunnel] = deque()  # of clients to be looked at
         self._unread: set[Connection] = set()  # of clients that have to read before they get more
 
     def __len__(self) -> int:
         return len(self._tunnels)
+
+    @property
+    def look_ms(self) -> int:
+        """How long nobody has to look here while nothing comes."""
+        return REVOKED_EVERY_MS if self._keys is not None and self._tunnels else LOOK_MS
 
     @property
     def are_greeting(self) -> bool:
@@ -154,13 +166,22 @@ class Tunnels:
 
     def cycle(self, now_ms: int) -> int:
         """Goes on with greetings, takes answers that the poller has seen, and those of a client whose turn it is;
-        returns how much of both."""
+        returns how much of both. Who has a key that was revoked is cut off."""
+        if self._keys is not None and now_ms >= self._revoked_at:
+            self._revoked_at = now_ms + REVOKED_EVERY_MS
+            self._cut_revoked(self._keys)
         looked = None
         if self._turns and now_ms >= self._look_at:
             self._look_at = now_ms + LOOK_EVERY_MS
             self._turns.rotate(-1)
             looked = self._turns[-1]
         return sum(self._cycle(tunnel, tunnel is looked) for tunnel in tuple(self._tunnels.values()))
+
+    def _cut_revoked(self, keys: AuthorizedKeys) -> None:
+        gone = keys.revoked({tunnel.key for tunnel in self._tunnels.values()})
+        for tunnel in [each for each in self._tunnels.values() if each.key in gone]:
+            self._refuse(tunnel.connection, LinkRefused(KEY_REFUSED, f"the key {tunnel.key!r} was revoked"))
+            self._end(tunnel.connection, Ending.REVOKED, f"its key {tunnel.key!r} was revoked")
 
     def go_on(self) -> int:
         """Takes more answers for those who have read; returns how many."""
@@ -337,8 +358,7 @@ class Tunnels:
         if process == SERVE:
             tunnel.files = LogFiles.of(self._endpoints[SERVE], welcome)
         if process == tunnel.main:
-            here = dict.fromkeys((f"{service}_port" for service in self._services), self._port)
-            self._say(tunnel.connection, encode_welcome(tunnel.version, welcome | here))
+            self._say(tunnel.connection, encode_welcome(tunnel.version, welcome))
         while way.waiting:
             self._send(tunnel, process, way.waiting.popleft())
         return 1

@@ -28,7 +28,6 @@ from towline.format.wire.status import GetStatus
 from towline.limits import MIB, QUEUES_MAX, REST_MAX_MS
 from towline.link.context import close_context, new_context
 from towline.link.handshake import encode_refusal
-from towline.link.keys import SERVE_ROLES, check_ask
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.log.commitlog.commit_log import CommitLogReader
@@ -38,8 +37,7 @@ from towline.log.queues.index_service import IndexService
 from towline.log.state.epoch_file import EpochFile
 from towline.node.peers.handshake import own_facts, welcome
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import key_ring_of
-from towline.node.process.endpoints import endpoints_of
+from towline.node.process.endpoints import local_endpoint
 from towline.node.process.secret import guarded, read_secret
 from towline.node.store.confirmed import written_of
 from towline.node.store.pull_rules import pull_rules, pull_size_max
@@ -142,18 +140,14 @@ class ServeAgent:
     def _bind(self) -> Server:
         """Binds the sockets; the welcome says what a reader on this machine may read by itself."""
         node, settings = self._node, self._node.settings
-        role = "slave" if settings.broker_role is BrokerRole.SLAVE else "master"
         return Server(
             self._context,
-            endpoints_of(settings, node.runtime, role)["serve"],
+            [local_endpoint(node.runtime, "serve")],
             own=own_facts(node, "serve"),
-            keys=key_ring_of(node),
-            roles=SERVE_ROLES,
             greet=guarded(
                 welcome(
                     node,
                     pull_bytes_max=pull_size_max(settings),
-                    put_port=settings.put_port if role == "master" else 0,
                     commitlog=str(node.store.commitlog.resolve()),
                     boot=boot_id(),
                     tail=tail_facts(node),
@@ -434,7 +428,6 @@ class ServeAgent:
     def _handle_question(self, request: Request, request_id: int, question: dict[str, Any]) -> None:
         peer, of_group = request.peer, is_group_question(question)
         try:
-            check_ask(question.get("op"), request.session.key, request.session.facts.get("role"))
             if of_group:
                 check_asker(question, request.session.facts.get("role"))
             else:

@@ -5,7 +5,6 @@ import zlib
 from typing import Any, ClassVar, Final, NoReturn
 
 from towline.errors import (
-    CannotListen,
     DiskFull,
     LinkRefused,
     MalformedFile,
@@ -22,7 +21,6 @@ from towline.limits import LOOK_MS, MIB
 from towline.link.context import close_context, new_context
 from towline.link.endpoints import parse, tcp_endpoint
 from towline.link.handshake import BAD_FRAME
-from towline.link.keys import HA_ROLES, PUT_ROLES
 from towline.link.server import Request, Sent, Server
 from towline.log.files.config_file import ConfigFile
 from towline.log.state.floors import LOG_END, QUEUE_FLOORS
@@ -33,8 +31,7 @@ from towline.node.peers.master_link import MasterLink
 from towline.node.peers.peer_server import NOT_MASTER, PEER, PeerServer
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_ring_of
-from towline.node.process.endpoints import endpoints_of, refusal_endpoints
-from towline.node.process.worker import explain_bind_error
+from towline.node.process.endpoints import ha_endpoints, local_endpoint
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
@@ -59,7 +56,7 @@ class FollowAgent:
         # By name: the ends of the log that it speaks of, and contents, the oldest one that waits and the newest. A log
         # that is always behind the newest comes to the oldest all the same.
         self._held_back: dict[str, list[tuple[int, Any]]] = {}
-        self._master_puts = ""
+        self._master_takes = ""
         self._asked_at: int | None = None
         self._next_at = 0
         self._patience_ms = ANSWER_MS + node.settings.metadata_interval_ms
@@ -70,38 +67,26 @@ class FollowAgent:
         self._context, self._other_context = new_context(), new_context()  # one ZAP handler each
         self._server = Server(
             self._context,
-            endpoints_of(self._node.settings, self._node.runtime, "slave")["ha"],
+            ha_endpoints(self._node.settings, self._node.runtime, "slave"),
             own=own_facts(self._node, "ha"),
             keys=key_ring_of(self._node),
-            roles=HA_ROLES,
             greet=self._greet,
             counted=lambda: self._line.count(Counter.REFUSED),
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
-        endpoints = refusal_endpoints(self._node.settings, self._node.runtime)
-        try:
-            self._refusing = self._listen_for_producers(endpoints)
-        except CannotListen as error:  # the port is wanted when this node is master, not before
-            why = explain_bind_error(error, self._node.settings)
-            self._node.log.warning("producers at %s are not told who the master is: %s", endpoints[-1], why)
-            self._refusing = self._listen_for_producers(endpoints[:1])
-        for server in (self._server, self._refusing):
-            self._link.watch(server)
-        config = self._node.store.config
-        self._have = {path.name: zlib.crc32(path.read_bytes()) for path in config.glob("*.json")}
-
-    def _listen_for_producers(self, endpoints: list[str]) -> Server:
-        return Server(
+        self._refusing = Server(
             self._other_context,
-            endpoints,
+            [local_endpoint(self._node.runtime, "put")],
             own=own_facts(self._node, "put"),
-            keys=key_ring_of(self._node),
-            roles=PUT_ROLES,
             greet=self._refuse,
             frame_size_max=MIB,
             high_water=HIGH_WATER,
         )
+        for server in (self._server, self._refusing):
+            self._link.watch(server)
+        config = self._node.store.config
+        self._have = {path.name: zlib.crc32(path.read_bytes()) for path in config.glob("*.json")}
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
@@ -156,7 +141,7 @@ class FollowAgent:
         positions, own = self._node.positions, self._node.settings.broker_id
         epoch = max(positions.get(Position.EPOCH), positions.get(Position.PROMISED))
         known = f"the master of epoch {epoch} is node {node_of(epoch)}" if epoch else "it knows of no master"
-        where = f", which takes them at {self._master_puts}" if self._link.connected and self._master_puts else ""
+        where = f", which takes them at {self._master_takes}" if self._link.connected and self._master_takes else ""
         raise LinkRefused(NOT_MASTER, f"node {own} is a slave and takes no messages; {known}{where}")
 
     def _answer_peers(self) -> int:
@@ -199,8 +184,8 @@ class FollowAgent:
 
     def _on_welcome(self, welcome: dict[str, Any]) -> None:
         """Notes where the master takes messages, on the host where it was found, for producers that connect here."""
-        found, port = parse(self._link.address), welcome.get("put_port")
-        self._master_puts = tcp_endpoint(found.host, port) if isinstance(port, int) and port else ""
+        found, port = parse(self._link.address), welcome.get("listen_port")
+        self._master_takes = tcp_endpoint(found.host, port) if isinstance(port, int) and port else ""
 
     def _floors_wanted(self) -> dict[str, int]:
         """A request for queue floors, once, for a log that begins in the middle of the master's."""

@@ -11,7 +11,6 @@ from towline.format.wire.frames import ANSWER, ASK, HA_ACK, HA_DATA, Kind, expec
 from towline.limits import LOOK_MS, MIB, SLAVES_MAX
 from towline.link.context import close_context, new_context
 from towline.link.handshake import BAD_FRAME, encode_refusal, read_refusal
-from towline.link.keys import HA_ROLES
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.log.commitlog.commit_log import CommitLogReader
@@ -21,7 +20,7 @@ from towline.node.peers.handshake import own_facts
 from towline.node.peers.peer_server import PeerServer
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_ring_of
-from towline.node.process.endpoints import endpoints_of
+from towline.node.process.endpoints import ha_endpoints
 from towline.node.roles.role_commands import AGREE, submit_command
 from towline.node.store.confirmed import confirmed_of, written_of
 from towline.replication.handshake import DEPOSED, START, LogRange, SenderHandshake, SlaveGreeting
@@ -85,10 +84,9 @@ class SendAgent:
         self._epoch_broadcast = EpochBroadcast(node, self._context, self._peer_server)
         self._server = Server(
             self._context,
-            endpoints_of(settings, node.runtime, "master")["ha"],
+            ha_endpoints(settings, node.runtime, "master"),
             own=own_facts(node, "ha"),
             keys=key_ring_of(node),
-            roles=HA_ROLES,
             greet=self._greet,
             refused=self._log_refused,
             counted=lambda: self._line.count(Counter.REFUSED),
@@ -155,8 +153,8 @@ class SendAgent:
     def _greet(self, facts: dict[str, Any]) -> dict[str, Any]:
         """The facts of a welcome. Raises LinkRefused with both sides' values when the two logs do not fit together."""
         if facts.get("role") != "slave":
-            put_port = self._node.settings.put_port
-            return {"now": self._node.clock.now_ms(), "epoch": self._epoch, "put_port": put_port}
+            port = self._node.settings.listen_port
+            return {"now": self._node.clock.now_ms(), "epoch": self._epoch, "listen_port": port}
         slave = SlaveGreeting.of(facts)
         self._replace_link(slave.node, slave.instance)
         log_range = LogRange(self._oldest_offset(), self._node.positions.get(self._written))

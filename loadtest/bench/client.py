@@ -5,14 +5,13 @@ from typing import Any, Final, cast
 
 import zmq
 
-from towline.client.link.wires import ZEROMQ, link_to
+from towline.client.link.wires import link_to
 from towline.errors import BenchFailed, LinkRefused, NoAnswer, TopicExists
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, decode_put_answer, expect, json_part, read_json
 from towline.format.wire.status import PutStatus
 from towline.link.context import Context
 from towline.link.dealer import await_any
 from towline.link.poller import Poller
-from towline.link.tcp_link import SpeaksZeroMQ
 from towline.link.wire import Link
 
 from .shapes import TOPIC, Load
@@ -79,11 +78,9 @@ def greeted(context: Context, endpoint: str) -> tuple[Link, dict[str, Any]]:
     while True:
         try:
             welcome = link.try_greet()
-        except (SpeaksZeroMQ, NoAnswer) as error:
+        except NoAnswer:
             link.close()
-            if isinstance(error, SpeaksZeroMQ):
-                ZEROMQ.add(endpoint)
-            elif time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise
             link, welcome = link_to(context, endpoint, FACTS, None), None
         except LinkRefused:

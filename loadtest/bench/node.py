@@ -30,8 +30,6 @@ SETTINGS: Final[dict[str, Any]] = {
     "wait_time_mills_in_send_queue": 60_000,  # a machine that does something else meanwhile is not what is measured
     "max_hash_slot_num": 1_000_000,
     "max_index_num": 8_000_000,
-    "listen_port": 0,
-    "serve_port": 0,
     "ha_listen_port": 0,
 }
 
@@ -45,18 +43,21 @@ class BenchNode:
         self._view = open_node(store)
         self._positions = self._view.positions
         facts = node_facts(store)["endpoints"]
-        self._endpoints = facts["put"]
-        self._serve_endpoints = facts["serve"]
+        self._endpoints = facts
 
     def put_endpoint(self, transport: str) -> str:
-        return next(str(each) for each in self._endpoints if str(each).startswith(transport))
+        return self._endpoint("put", transport)
 
     @property
     def serve_endpoint(self) -> str:
         return self.serve_endpoint_of("ipc")
 
     def serve_endpoint_of(self, transport: str) -> str:
-        return next(str(each) for each in self._serve_endpoints if str(each).startswith(transport))
+        return self._endpoint("serve", transport)
+
+    def _endpoint(self, service: str, transport: str) -> str:
+        """Over ipc the process's own; over tcp one port is for all of them."""
+        return str(self._endpoints[service if transport == "ipc" else "remoting"][0])
 
     def put_cpu_ns(self) -> int:
         """CPU time of all threads of the put process so far."""
@@ -132,8 +133,7 @@ def bench_node(directory: Path, segment_size: int, **more: Any) -> Iterator[Benc
     settings = {
         **SETTINGS,
         "mapped_file_size_commit_log": segment_size,
-        "put_port": free_port(),
-        "serve_port": free_port(),
+        "listen_port": free_port(),
         **more,
     }
     flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]

@@ -49,8 +49,6 @@ SETTINGS: Final[dict[str, Any]] = {
     "wait_time_mills_in_send_queue": 60_000,  # a load that makes the store is not what is measured
     "os_page_cache_busy_time_out_mills": 60_000,
     "listen_port": 0,
-    "put_port": 0,
-    "serve_port": 0,
     "ha_listen_port": 0,
 }
 

@@ -40,9 +40,6 @@ SETTINGS: Final[dict[str, Any]] = {
     "flush_disk_type": "SYNC_FLUSH",
     "metadata_interval_ms": 200,
     "slave_timeout": 1000,
-    "listen_port": 0,
-    "serve_port": 0,
-    "schedule_port": 0,
 }
 
 
@@ -274,19 +271,19 @@ def own_ground(root: Path, shape: Shape, network: Network, clients: int, held: H
         nodes.append(DrillNode(number, store / f"node{number}", role, flags, held=held))
     ground = Ground(nodes, network, etcd, SEGMENT)
     ground.least = shape.least
-    ground.ports = {number: put for number, (put, _) in ports.items()}
+    ground.ports = {number: clients for number, (clients, _) in ports.items()}
     return ground
 
 
 def _place_of(number: int, ports: dict[int, tuple[int, int]], network: Network, shape: Shape) -> dict[str, Any]:
-    put, ha = ports[number]
+    clients, ha = ports[number]
     return {
         "broker_id": number,
         "broker_name": "drill",
         "broker_cluster_name": "drill",
         "listen_host": network.listen,
         "insecure": network.listen != LOOPBACK,  # a network of its own, which nobody else is in
-        "put_port": put,
+        "listen_port": clients,
         "ha_listen_port": ha,
         "ha_peers": ",".join(f"{peer}={network.at(number, peer)}:{port}" for peer, (_, port) in ports.items()),
         "total_replicas": shape.nodes,
@@ -320,5 +317,5 @@ def given_ground(file: Path, name: str | None, held: Held) -> Ground:
     ground = Ground(nodes, Network(), None, size)
     ground.elects = bool(cluster.etcd)
     ground.least = int(dict(group.settings).get("min_in_sync_replicas", 1))
-    ground.given_endpoints = ",".join(group.endpoints("put"))
+    ground.given_endpoints = ",".join(group.endpoints)
     return ground

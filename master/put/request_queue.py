@@ -49,8 +49,6 @@ class Question:
     peer: bytes
     request_id: int
     text: bytes
-    key: str
-    role: str
 
 
 class RequestQueue:
@@ -172,5 +170,4 @@ def _question(request: Request) -> Question:
         raise MalformedFrame(f"a question of {len(text)} bytes; {QUESTION_SIZE_MAX} are allowed")
     _, request_id = expect(ASK, head)
     read_json(text)
-    session = request.session
-    return Question(request.peer, request_id, bytes(text), session.key, str(session.facts.get("role")))
+    return Question(request.peer, request_id, bytes(text))

@@ -9,15 +9,13 @@ from towline.errors import MalformedFrame, TowlineError
 from towline.format.wire.frames import ANSWER, Kind, json_part, read_json
 from towline.limits import LOOK_MS, MIB, REQUEST_SIZE_MAX
 from towline.link.context import close_context, new_context
-from towline.link.keys import PUT_ROLES, check_ask
 from towline.link.poller import Poller
 from towline.link.put_ring import NodeRing
 from towline.link.server import Greet, Sent, Server
 from towline.log.state.topics_file import TopicsConfig
 from towline.node.peers.handshake import own_facts, welcome
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import key_ring_of
-from towline.node.process.endpoints import endpoints_of
+from towline.node.process.endpoints import local_endpoint
 from towline.node.process.secret import guarded, make_secret
 from towline.node.store.transient_pool import pool_of
 from towline.runtime.doorbell import Doorbell
@@ -154,10 +152,8 @@ class PutAgent:
         node, settings = self._node, self._settings
         return Server(
             self._context,
-            endpoints_of(settings, node.runtime, "master")["put"],
+            [local_endpoint(node.runtime, "put")],
             own=own_facts(node, "put"),
-            keys=key_ring_of(node),
-            roles=PUT_ROLES,
             greet=self._greet(
                 request_limit=settings.request_limit,
                 max_message_size=settings.max_message_size,
@@ -166,8 +162,6 @@ class PutAgent:
                 append_property_crc=int(settings.enabled_append_prop_crc),
                 delay_levels=len(settings.delay_levels_ms),
                 timer_max_delay_sec=settings.timer_max_delay_sec,
-                serve_port=settings.serve_port,
-                schedule_port=settings.schedule_port,
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
                 **terms.offer(),
             ),
@@ -464,7 +458,6 @@ class PutAgent:
     def _handle_question(self, question: Question) -> None:
         try:
             asked = read_json(question.text)
-            check_ask(asked.get("op"), question.key, question.role)
             facts = self._facts_for(asked)
         except TowlineError as error:
             self._answer_question(question, error)

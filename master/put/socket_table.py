@@ -134,9 +134,7 @@ class SocketTable:
         greeted = self._server.greeted
         for number in range(self._tail, self._tail + count):
             row = self.row(number)
-            session = greeted(
-                self._peer_of(number), self._message(number), (row.head_size, row.records_size)[: row.parts]
-            )
+            session = greeted(self._peer_of(number), (row.head_size, row.records_size)[: row.parts])
             if session is None:
                 self._server.meet(self._peer_of(number), [self._head_of(number)], self._message(number))
                 row.status = RequestStatus.UNGREETED

@@ -26,7 +26,7 @@ from towline.master.schedule.transactions.service import TransactionService
 from towline.node.peers.handshake import own_facts
 from towline.node.peers.local_links import LocalLink, Outbox
 from towline.node.process.context import Node
-from towline.node.process.endpoints import endpoints_of
+from towline.node.process.endpoints import local_endpoint
 from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
@@ -83,9 +83,7 @@ class ScheduleAgent:
         self._ends = node.queue_ends()
         self._context = new_context()
         self._poller = Poller(bell.fileno())
-        self._link = LocalLink(
-            self._context, endpoints_of(settings, node.runtime, "master")["put"][0], self._facts, self._poller, node.log
-        )
+        self._link = LocalLink(self._context, local_endpoint(node.runtime, "put"), self._facts, self._poller, node.log)
         answer_ms = max(settings.sync_flush_timeout, settings.slave_timeout)
         self._outbox = Outbox(self._link, node.clock.now_ms, answer_ms)
         queues = RealQueues(ConfigFile(node.store.config / "topics.json"))

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
-from towline.link.context import close_context, new_context
-from towline.link.dealer import Link
+from towline.link.dealer import await_any
 from towline.link.poller import Poller
+from towline.link.tcp_link import TcpLink
 from towline.node.peers.find_master import MasterFinder
 from towline.node.peers.handshake import own_facts
 from towline.node.process.context import Node
@@ -23,12 +23,12 @@ from .errors import GroupRefused, Refusal
 from .watching import ReplyAddress
 
 FORWARDED: Final = ("group_commit",)
-FORWARDER: Final = "forwarder"  # the role in the greeting to the master's serve
+FORWARDER: Final = "forwarder"  # the role in the greeting at the master's remoting port
 WAITING_MAX: Final = 4_096
 GREET_MS: Final = 500
 ANSWER_MS: Final = 3_000
 STEP_MS: Final = 100
-_TOLD: Final = ("put", "serve", "remoting")  # services of the master that a client of groups is told of
+_TOLD: Final = ("remoting",)  # services of the master that a client of groups is told of
 
 Facts = Mapping[str, Any]
 Done = tuple[ReplyAddress, Facts | TowlineError]
@@ -105,15 +105,14 @@ class Forwarder:
 
 
 class MasterServe:
-    """A link to the serve process of the followed master. Used by one thread."""
+    """A link to the serve process of the followed master, through its remoting port. Used by one thread."""
 
     def __init__(self, node: Node) -> None:
         self.stopping = threading.Event()
         self._node = node
         self._key = key_of(node)
-        self._context = new_context()
         self._poller = Poller()
-        self._link: Link | None = None
+        self._link: TcpLink | None = None
         self._finder = MasterFinder(node, self.stopping)
         self._told = ""
         self._next_id = 0
@@ -124,7 +123,7 @@ class MasterServe:
         masters = {name: found for name, found in self._finder.find().items() if name in _TOLD}
         if question["op"] not in FORWARDED:
             raise NotMaster(str(question["op"]), masters)
-        for endpoint in masters.get("serve", ()):
+        for endpoint in masters.get("remoting", ()):
             try:
                 return self._handle_question(endpoint, question)
             except (NoAnswer, LinkRefused, MalformedFrame) as error:
@@ -135,7 +134,6 @@ class MasterServe:
 
     def close(self) -> None:
         self.close_link()
-        close_context(self._context)
 
     def close_link(self) -> None:
         if self._link is not None:
@@ -165,14 +163,14 @@ class MasterServe:
                 return facts
         raise NoAnswer(endpoint, ANSWER_MS, "it does not answer a forwarded commit")
 
-    def _linked(self, endpoint: str) -> Link:
+    def _linked(self, endpoint: str) -> TcpLink:
         link = self._link
         if link is not None and link.endpoint == endpoint and not link.lost:
             return link
         self.close_link()
-        link = Link(self._context, endpoint, own_facts(self._node, FORWARDER), key=self._key)
+        link = TcpLink(endpoint, own_facts(self._node, FORWARDER), key=self._key)
         try:
-            link.greet(GREET_MS)
+            _greet(link)
         except BaseException:
             link.close()
             raise
@@ -185,3 +183,13 @@ class MasterServe:
         if why != self._told:
             self._told = why
             self._node.log.warning("%s", why)
+
+
+def _greet(link: TcpLink) -> None:
+    """Raises LinkRefused; NoAnswer after GREET_MS."""
+    deadline = time.monotonic() + GREET_MS / 1000
+    while link.try_greet() is None:
+        left_ms = int((deadline - time.monotonic()) * 1000)
+        if left_ms <= 0:
+            raise NoAnswer(link.endpoint, GREET_MS, link.trouble)
+        await_any((link,), left_ms)

@@ -204,17 +204,17 @@ class TestSettings:
     def test_of_a_broker_conf_are_shown_by_our_names(self, tmp_path, towline):
         conf = tmp_path / "broker.conf"
         conf.write_text("flushDiskType=SYNC_FLUSH\nlistenPort=11000\n")
-        shown = towline("settings", "show", "--config", conf, "--set", "serve_port=0", "--json").document["settings"]
-        assert (shown["flush_disk_type"], shown["listen_port"], shown["serve_port"]) == ("SYNC_FLUSH", 11000, 0)
+        shown = towline("settings", "show", "--config", conf, "--set", "ha_listen_port=0", "--json").document[
+            "settings"
+        ]
+        assert (shown["flush_disk_type"], shown["listen_port"], shown["ha_listen_port"]) == ("SYNC_FLUSH", 11000, 0)
         assert (shown["name_server_port"], shown["fast_listen_port"]) == (0, 0), "those of 10911"
-        assert not {"ha_listen_port", "put_port"} & shown.keys()
+        assert "broker_id" not in shown
 
-    def test_show_that_no_port_is_open_for_clients_beyond_loopback_without_tls(self, towline):
+    def test_show_that_beyond_loopback_clients_come_over_tls_alone(self, towline):
         flags = "--set", "listen_host=192.0.2.1", "--set", "keys_dir=/keys"
         shown = towline("settings", "show", *flags, "--json").document["settings"]
-        assert {key: shown[key] for key in shown if key.endswith("_port")} == dict.fromkeys(
-            ("listen_port", "name_server_port", "fast_listen_port"), 0
-        )
+        assert shown["tls_server_mode"] == "ENFORCING"
 
     def test_show_every_key_on_request(self, towline):
         shown = towline("settings", "show", "--all", "--json").document["settings"]

@@ -18,7 +18,7 @@ from towline.start import home
 from .conftest import Done
 from .test_node_commands import SMALL, TOWLINE
 
-PORTS = {"listen_port": 0, "put_port": 0, "serve_port": 0, "ha_listen_port": 0, "schedule_port": 0}
+PORTS = {"listen_port": 0, "ha_listen_port": 0}
 Start = Callable[..., Done]
 
 
@@ -73,7 +73,7 @@ def test_so_it_does_where_only_another_port_of_clients_is_taken(start: Start, ta
     assert f"127.0.0.1:{taken}, as {setting} says: Address already in use by process {os.getpid()}" in said
 
 
-@pytest.mark.parametrize("setting", ["listen_port", "serve_port", "ha_listen_port"])
+@pytest.mark.parametrize("setting", ["listen_port", "ha_listen_port"])
 def test_a_slave_does_too(start: Start, taken: int, setting: str) -> None:
     own = taken if setting == "ha_listen_port" else free_port()
     peers = f"0=127.0.0.1:{free_port()},1=127.0.0.1:{own}"
@@ -81,25 +81,16 @@ def test_a_slave_does_too(start: Start, taken: int, setting: str) -> None:
     assert f"127.0.0.1:{taken}, as {setting} says" in sentence(start("slave", **given))
 
 
-def test_a_slave_starts_without_the_port_that_it_needs_as_a_master_and_says_so(
-    start: Start, taken: int, tmp_path: Path
-) -> None:
-    own, master = free_port(), free_port()
-    peers = {"ha_peers": f"0=127.0.0.1:{master},1=127.0.0.1:{own}", "ha_master_address": f"127.0.0.1:{master}"}
-    assert start("slave", **PORTS | peers | {"ha_listen_port": own, "put_port": taken}).status == 0
-    said = (tmp_path / "store" / "run" / "node.log").read_text()
-    assert f"are not told who the master is: nobody can listen at tcp://127.0.0.1:{taken}, as put_port says" in said
-    assert f"by process {os.getpid()} (" in said
-
-
 def test_nothing_of_such_a_start_runs_on_and_the_next_one_is_as_good(start: Start, taken: int, tmp_path: Path) -> None:
-    assert start("master", **PORTS | {"serve_port": taken}).status == 1
+    assert start("master", **PORTS | {"listen_port": taken}).status == 1
     assert not processes_of(tmp_path / "store")
     assert "Traceback" not in (tmp_path / "store" / "run" / "node.log").read_text()
     assert start("master", **PORTS).status == 0
 
 
 def test_an_address_of_another_machine_is_a_matter_of_the_host(start: Start) -> None:
-    elsewhere = {"listen_host": "192.0.2.1", "serve_port": free_port(), "insecure": True}  # kept for examples
+    elsewhere = {"listen_host": "192.0.2.1", "ha_listen_port": free_port(), "insecure": True}  # kept for examples
     said = sentence(start("master", **PORTS | elsewhere))
-    assert said.endswith(f"//192.0.2.1:{elsewhere['serve_port']}, as listen_host says: Cannot assign requested address")
+    assert said.endswith(
+        f"//192.0.2.1:{elsewhere['ha_listen_port']}, as listen_host says: Cannot assign requested address"
+    )

@@ -34,15 +34,14 @@ class Cluster:
         self.endpoint = f"cluster:{self.path}"
         self.nodes: dict[str, GroupNode] = {}
         rows = ['name = "c1"']
-        ports = free_ports(4 * len(names))
+        ports = free_ports(2 * len(names))
         for number, name in enumerate(names):
             directory = root / name
             directory.mkdir()
-            put, serve, ha, schedule = ports[4 * number : 4 * number + 4]
-            self.nodes[name] = GroupNode(directory, dict(topics), ports=(put, serve))
+            port, ha = ports[2 * number : 2 * number + 2]
+            self.nodes[name] = GroupNode(directory, dict(topics), port=port)
             rows += ["[[group]]", f'name = "{name}"', "[[group.node]]", "id = 0", f'store = "{name}/store"']
-            rows += ["listen_port = 0", f"put_port = {put}", f"serve_port = {serve}"]
-            rows += [f"ha_listen_port = {ha}", f"schedule_port = {schedule}"]
+            rows += [f"listen_port = {port}", f"ha_listen_port = {ha}"]
         self.path.write_text("\n".join(rows))
 
     def __getitem__(self, name: str) -> GroupNode:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.client.front import Front
 from towline.format.java_hash import string_hash
 from towline.format.record.properties import KEYS, TAGS
 from towline.format.record.properties import decode as decode_properties
@@ -82,7 +83,7 @@ class Standin:
     orders: deque[Order] = field(default_factory=deque)  # for the next puts; afterwards Store()
     judge: Callable[[Put], Order | None] = lambda put: None
     welcome: dict[str, Any] = field(default_factory=dict)
-    ports: tuple[int, ...] = ()  # where it listens beside its socket
+    port: int = 0  # where clients come over TCP, beside its socket
     own: dict[str, str] = field(default_factory=lambda: {"role": "put", "cluster": "c1", "store": "s1", "name": "a"})
 
     def __post_init__(self) -> None:
@@ -106,6 +107,7 @@ class Standin:
         self._stop = threading.Event()
         self._calls: deque[Callable[[Server], None]] = deque()
         self._thread: threading.Thread | None = None
+        self._front = Front(self.port, self.endpoint) if self.port else None
 
     def start(self) -> None:
         self._stop.clear()
@@ -113,8 +115,12 @@ class Standin:
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
         self._thread.start()
         assert started.wait(60)
+        if self._front is not None:
+            self._front.start()
 
     def stop(self) -> None:
+        if self._front is not None:
+            self._front.stop()
         self._stop.set()
         assert self._thread is not None
         self._thread.join()
@@ -138,8 +144,7 @@ class Standin:
 
     def _run(self, started: threading.Event) -> None:
         context = new_context()
-        endpoints = [self.endpoint, *(f"tcp://127.0.0.1:{port}" for port in self.ports)]
-        server = Server(context, endpoints, own=self.own, greet=self._greet)
+        server = Server(context, [self.endpoint], own=self.own, greet=self._greet)
         poller = Poller(server)
         started.set()
         while not self._stop.is_set():

@@ -41,12 +41,11 @@ class Elections:
         self.endpoint = f"etcd:{server.url}/{name}"
 
     def lead(self, group: str, cluster: Cluster, node: str) -> None:
-        put, serve = (f"tcp://127.0.0.1:{port}" for port in cluster[node].ports)
         self.end(group)
         leadership = Leadership(self._etcd, self.name, group)
         view = leadership.read()
         self._leases[group], _ = self._etcd.grant(60)
-        where: dict[str, Any] = {"ha": [], "put": [put], "serve": [serve]}
+        where: dict[str, Any] = {"ha": [], "remoting": [f"tcp://127.0.0.1:{cluster[node].port}"]}
         assert leadership.claim(view, next_epoch(view, 0, 0), self._leases[group], where)
 
     def end(self, group: str) -> None:
@@ -70,7 +69,7 @@ def test_groups_and_their_leaders(server: EtcdServer, elections: Elections, clus
     elections.lead("g2", cluster, "b")
     elections.end("g2")
     leaders = read_leaders([f"{server.url}0", server.url], name)
-    assert leaders["g/1"]["put"] == (f"tcp://127.0.0.1:{cluster['a'].ports[0]}",)
+    assert leaders["g/1"]["remoting"] == (f"tcp://127.0.0.1:{cluster['a'].port}",)
     assert leaders["g2"] == {}
 
 

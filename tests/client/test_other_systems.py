@@ -45,7 +45,7 @@ print("over")
 
 def test_a_producer_a_consumer_and_an_administrator_work(tmp_path: Path) -> None:
     port = free_port()
-    node = Standin(tmp_path, {"t": 1}, ports=(port,))
+    node = Standin(tmp_path, {"t": 1}, port=port)
     node.start()
     with serving(broker()) as one, serving(names_of({"a": {0: one.address}}, {"t": {"a": 4}})) as names:
         words = [sys.executable, "-c", PROGRAM, f"rocketmq://{names.address}", f"tcp://127.0.0.1:{port}"]

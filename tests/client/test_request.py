@@ -8,7 +8,7 @@ import pytest
 
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
-from towline.client.errors import ClientClosed, NoNeighbour, NotARequest, RequestTimeout
+from towline.client.errors import ClientClosed, NotARequest, RequestTimeout
 from towline.client.link.endpoints import neighbour
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
@@ -162,10 +162,8 @@ def test_closing_ends_the_wait_of_other_threads(producer: Producer, answering: A
 
 
 def test_where_a_node_serves_what_else() -> None:
-    assert neighbour("ipc:///run/put.sock", "serve", {}) == "ipc:///run/serve.sock"
-    assert neighbour("tcp://[::1]:10911", "serve", {"serve_port": 10921}) == "tcp://[::1]:10921"
-    with pytest.raises(NoNeighbour, match="names no TCP port of serve"):
-        neighbour("tcp://h:10911", "serve", {"serve_port": 0})
+    assert neighbour("ipc:///run/put.sock", "serve") == "ipc:///run/serve.sock"
+    assert neighbour("tcp://[::1]:10911", "serve") == "tcp://[::1]:10911"
 
 
 @pytest.mark.parametrize("threads", [1, 4])

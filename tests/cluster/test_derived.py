@@ -55,11 +55,8 @@ def test_a_master_is_given_its_names_addresses_and_peers():
         "broker_name": "a",
         "broker_id": "0",
         "listen_host": "10.0.0.7",
-        "listen_port": "0",  # beyond loopback without TLS
-        "put_port": "10920",
+        "listen_port": "10911",
         "ha_listen_port": "10912",
-        "serve_port": "10921",
-        "schedule_port": "10922",
         "promoted_role": "SYNC_MASTER",
         "broker_role": "SYNC_MASTER",
         "ha_peers": "0=10.0.0.7:10912,1=host-8:10912",
@@ -80,9 +77,9 @@ def test_clients_come_to_its_port_on_loopback_and_beyond_it_over_tls():
 def test_a_port_of_clients_that_the_file_names_by_itself_is_not_taken_back():
     named = TEXT.replace('host = "10.0.0.7"', 'host = "10.0.0.7"\nlisten_port = 10911')
     assert given("a", 0, "master", named)["listen_port"] == "10911"
-    with pytest.raises(BadSetting, match=r"listen_port.*beyond loopback takes TLS"):
-        check_settings(parse_cluster(named, PATH))
-    check_settings(parse_cluster(named.replace("listen_port = 10911", "listen_port = 0"), PATH))
+    check_settings(parse_cluster(named, PATH))
+    with pytest.raises(BadSetting, match=r"tls_server_mode.*beyond loopback clients come over TLS"):
+        check_settings(parse_cluster(named.replace('"keys" }', '"keys", tls_server_mode = "PERMISSIVE" }'), PATH))
 
 
 def test_a_slave_is_told_its_master_and_what_it_is_once_promoted():

@@ -40,10 +40,7 @@ name = "b"
 [[group.node]]
 id = 5
 listen_port = 0
-put_port = 1
 ha_listen_port = 2
-serve_port = 3
-schedule_port = 4
 store = "b-5"
 """
 
@@ -59,35 +56,29 @@ class TestAGoodFile:
         assert [node.label for node in cluster.nodes] == ["a-0", "a-1", "b-5"]
         assert [group.first_master.label for group in cluster.groups] == ["a-1", "b-5"]
 
-    def test_says_where_each_service_is_reached_the_first_master_in_front(self, cluster):
+    def test_says_where_clients_come_the_first_master_in_front(self, cluster):
         group = cluster.group("a")
-        assert group.endpoints("remoting") == ("tcp://host-8.example:10911", "tcp://10.0.0.7:10911")
-        assert group.endpoints("put") == ("tcp://host-8.example:10920", "tcp://10.0.0.7:10920")
-        assert group.endpoints("serve") == ("tcp://host-8.example:10921", "tcp://10.0.0.7:10921")
+        assert group.endpoints == ("tcp://host-8.example:10911", "tcp://10.0.0.7:10911")
         assert [node.address("ha") for node in group.nodes] == ["10.0.0.7:10912", "host-8.example:7000"]
-        alone = {"remoting": 0, "put": 1, "ha": 2, "serve": 3, "schedule": 4}
-        assert dict(cluster.group("b").node(5).ports) == alone
-        assert [node.names_listen_port for node in cluster.nodes] == [False, False, True]
+        assert dict(cluster.group("b").node(5).ports) == {"remoting": 0, "ha": 2}
 
     @pytest.mark.parametrize(
-        ("said", "taken"),
+        ("said", "scheme"),
         [
-            ("", "put"),  # beyond loopback signatures alone hide nothing
-            ("insecure = true", "remoting"),
-            ("insecure = true\ntls_server_mode = 'ENFORCING'", "put"),
-            ("insecure = true\ntlsServerMode = 'enforcing'", "put"),
-            ("insecure = true\ntls_server_mode = 'PERMISSIVE'", "remoting"),
-            ("insecure = false", "put"),
+            ("", "tcp"),
+            ("tls_server_mode = 'PERMISSIVE'", "tcp"),
+            ("tls_server_mode = 'ENFORCING'", "tls"),
+            ("tlsServerMode = 'enforcing'", "tls"),
+            ("keys_dir = 'keys'\ntls_server_mode = 'ENFORCING'", "tcp"),  # the key file has the ring's certificate
+            ("keysDir = 'keys'\ntls_server_mode = 'ENFORCING'", "tcp"),
         ],
     )
-    def test_leads_clients_to_the_one_port_where_it_is_open_to_them(self, said, taken):
+    def test_leads_clients_to_tls_where_no_ring_does(self, said, scheme):
         group = parse_cluster(GOOD.replace("[settings]", f"[settings]\n{said}"), PATH).group("a")
-        assert group.endpoints_of_clients("put") == group.endpoints(taken)
+        assert group.endpoints == (f"{scheme}://host-8.example:10911", f"{scheme}://10.0.0.7:10911")
 
-    def test_leads_clients_on_loopback_there_and_past_a_node_without_that_port(self):
-        text = GOOD.replace("id = 5\nlisten_port = 0", "id = 5\nlisten_port = 9")
-        assert parse_cluster(text, PATH).group("b").endpoints_of_clients("serve") == ("tcp://127.0.0.1:9",)
-        assert parse_cluster(GOOD, PATH).group("b").endpoints_of_clients("serve") == ("tcp://127.0.0.1:3",)
+    def test_leads_nobody_to_a_node_without_a_port_for_clients(self, cluster):
+        assert cluster.group("b").endpoints == ()
 
     def test_resolves_paths_from_its_own_directory(self, cluster):
         assert [str(node.store) for node in cluster.nodes] == [
@@ -124,12 +115,27 @@ BAD = [
     ("id twice", "id = 1", "id = 0", "group a, node 0", "id", "2 tables have it"),
     ("master that is none", 'name = "a"', 'name = "a"\nmaster = 7', "group a", "master", "has the nodes 0, 1"),
     ("no port", "port = 11000\n", "", "group a, node 0", "port", "is missing"),
-    ("port too high", "port = 11000", "port = 65530", "group a, node 0", "port", "makes 65539 the port of put"),
+    ("port too high", "port = 11000", "port = 65535", "group a, node 0", "port", "makes 65536 the port of ha"),
     ("port 0", "port = 11000", "port = 0", "group a, node 0", "port", "1 to 65535"),
     ("port -1", "port = 11000", "port = 11000\nlisten_port = -1", "group a, node 0", "listen_port", "0 to 65535"),
-    ("put port 0", "port = 11000", "port = 11000\nput_port = 0", "group a, node 0", "put_port", "1 to 65535"),
-    ("port twice", "port = 11020", "port = 11010", "group a, node 1", "listen_port", "serve of node 0"),
-    ("port twice in one", "port = 11000", "port = 11000\nserve_port = 11001", "group a, node 0", "serve_port", "ha of"),
+    (
+        "ha port 0",
+        "port = 11000",
+        "port = 11000\nha_listen_port = 0",
+        "group a, node 0",
+        "ha_listen_port",
+        "1 to 65535",
+    ),
+    ("port twice", "port = 11020", "port = 11001", "group a, node 1", "listen_port", "ha of node 0"),
+    (
+        "port twice in one",
+        "port = 11000",
+        "port = 11000\nha_listen_port = 11000",
+        "group a, node 0",
+        "ha_listen_port",
+        "remoting of",
+    ),
+    ("a port of before", "port = 11000", "port = 11000\nput_port = 1", "group a, node 0", "put_port", "is no key here"),
     ("no store", 'store = "a-0"\n', "", "group a, node 0", "store", "is missing"),
     ("store twice", '"a-1"', '"./a-0"', "group a, node 1", "store", "node 0 of group a has"),
     ("store within", '"a-1"', '"a-0/config"', "group a, node 1", "store", "node 0 of group a has"),

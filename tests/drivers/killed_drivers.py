@@ -35,7 +35,6 @@ class Copying:
         self.node = TestNode(
             "master",
             root / "target",
-            put_port=0,
             ha_listen_port=free_port(),
             flush_disk_type="ASYNC_FLUSH",
             default_topic_queue_nums=4,

@@ -34,7 +34,6 @@ SETTINGS: Final = {
     "max_index_num": INDEXES,
     "flush_disk_type": "ASYNC_FLUSH",
     "default_topic_queue_nums": QUEUES,
-    "put_port": 0,
     "ha_listen_port": 0,
     "broker_ip1": "10.0.0.1",
 }

@@ -1,10 +1,10 @@
-"""Ports beyond loopback: only allowed keys connect, in their roles; too much memory cuts every peer."""
+"""Ports of nodes beyond loopback: only who has the nodes' own key connects; too much memory cuts every peer. And the
+files of a ring of keys."""
 
 import json
 import select
 import socket as sockets
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,10 +19,11 @@ from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.keys import (
-    PUT_ROLES,
+    NODE,
     AuthorizedKeys,
     BadKeys,
     Key,
+    certificate_of,
     check_ask,
     list_keys,
     make_node_keys,
@@ -31,7 +32,7 @@ from towline.link.keys import (
     revoke_key,
 )
 from towline.link.poller import Poller
-from towline.link.server import Sent, Server
+from towline.link.server import Server
 
 from .meeting import greet, receive, until
 
@@ -75,19 +76,11 @@ def trouble_of(link: Link, server: Server) -> str:
             link.greet(10)
         except LinkRefused as refused:
             return refused.sentence
-        except NoAnswer:
-            return ""
+        except NoAnswer as error:
+            return error.trouble if "breaks the connection off" in error.trouble else ""
         raise AssertionError("it was welcomed")
 
     return str(until(told, "the end of the handshake"))
-
-
-def test_an_allowed_key_may_connect(context: Context, server: Server, keys_dir: Path) -> None:
-    link = Link(context, server.endpoints[1], facts("producer"), key=key_for(keys_dir, "alice", "producer"))
-    assert greet(link, server)["name"] == "broker-a"
-    assert link.send(REQUEST)
-    assert receive(server).session.facts["role"] == "producer"
-    link.close()
 
 
 def test_what_goes_over_the_wire_cannot_be_read(context: Context, keys_dir: Path, tmp_path: Path) -> None:
@@ -96,8 +89,8 @@ def test_what_goes_over_the_wire_cannot_be_read(context: Context, keys_dir: Path
     address = address_of(server)
     listener = sockets.create_server(("127.0.0.1", 0))
     listener.setblocking(False)
-    key = key_for(keys_dir, "alice", "producer")
-    link = Link(context, f"tcp://127.0.0.1:{listener.getsockname()[1]}", facts("producer"), key=key)
+    key = AuthorizedKeys(keys_dir).as_client
+    link = Link(context, f"tcp://127.0.0.1:{listener.getsockname()[1]}", facts("alice"), key=key)
     pair: list[sockets.socket] = []
     passed = bytearray()
 
@@ -151,118 +144,43 @@ def test_without_a_key_nobody_comes_in(context: Context, server: Server) -> None
 def test_a_strangers_key_is_not_accepted(context: Context, server: Server, keys_dir: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     make_node_keys(other)
-    stranger = key_for(other, "eve", "admin")
-    shown = Key("eve", ("admin",), stranger.public, stranger.secret, AuthorizedKeys(keys_dir).server.public)
-    link = Link(context, server.endpoints[1], facts("admin"), key=shown)
-    assert "not accepted" in trouble_of(link, server)
+    link = Link(context, server.endpoints[1], facts("peer"), key=AuthorizedKeys(other).as_client)
+    assert "our key is for other nodes" in trouble_of(link, server)
     assert not server.sessions
-    link.close()
-
-
-@pytest.mark.parametrize("role", ["admin", "consumer", "slave", "peer", "schedule"])
-def test_a_producers_key_is_for_producers_alone(context: Context, server: Server, keys_dir: Path, role: str) -> None:
-    link = Link(context, server.endpoints[1], facts(role), key=key_for(keys_dir, "alice", "producer"))
-    with pytest.raises(LinkRefused, match="is for producer"):
-        greet(link, server)
     link.close()
 
 
 def test_a_node_shows_the_nodes_own_key(context: Context, server: Server, keys_dir: Path) -> None:
     link = Link(context, server.endpoints[1], facts("slave"), key=AuthorizedKeys(keys_dir).as_client)
     assert greet(link, server)["name"] == "broker-a"
+    assert link.send(REQUEST)
+    assert receive(server).session.facts["role"] == "slave"
     link.close()
 
 
-def test_a_revoked_key_ends_what_is_open_and_what_comes(
+def test_who_knows_the_servers_key_and_has_another_is_not_accepted(
     context: Context, server: Server, keys_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "TEND_S", 0.0)
-    key = key_for(keys_dir, "alice", "producer")
-    link = Link(context, server.endpoints[1], facts("producer"), key=key)
-    greet(link, server)
-    revoke_key(keys_dir, "alice")
-    poller = Poller(server)
-    poller.poll(0)
+    """The public half of the nodes' key is no secret of theirs."""
+    public, secret = zmq.curve_keypair()
+    shown = AuthorizedKeys(keys_dir).as_client
+    real = context.socket
+
+    def socket(kind: int) -> object:
+        made = real(kind)
+        set_option = made.set
+        own = {zmq.CURVE_PUBLICKEY: public, zmq.CURVE_SECRETKEY: secret}
+        monkeypatch.setattr(
+            made, "set", lambda option, value: set_option(option, own.get(option, value)), raising=False
+        )
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(context, "socket", socket)
+        link = Link(context, server.endpoints[1], facts("slave"), key=shown)
+    assert "not accepted" in trouble_of(link, server)
     assert not server.sessions
-    link.send(REQUEST)
-
-    def lost() -> bool:
-        assert server.receive() is None
-        assert link.receive() is None
-        return link.lost
-
-    until(lost, "the end of the link")
-    again = Link(context, server.endpoints[1], facts("producer"), key=key)
-    assert "not accepted" in trouble_of(again, server)
-    assert [(listed.key.name, listed.revoked) for listed in list_keys(keys_dir)] == [("alice", True)]
-    for made in (link, again):
-        made.close()
-
-
-def test_what_was_held_for_a_revoked_key_goes_nowhere(
-    context: Context, server: Server, keys_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server_module, "TEND_S", 0.0)
-    link = Link(context, server.endpoints[1], facts("consumer"), key=key_for(keys_dir, "bob", "consumer"))
-    greet(link, server)
-    link.send(REQUEST)
-    peer = receive(server).peer
-    assert server.send(peer, [b"now"]) is Sent.SENT
-    revoke_key(keys_dir, "bob")
-    server.receive()  # a busy server receives and never polls
-    assert server.send(peer, [b"later"]) is Sent.GONE
     link.close()
-
-
-def test_each_port_is_for_its_own_roles(context: Context, keys_dir: Path) -> None:
-    """Most of all the ha door: a promise that a producer asked for would depose the master."""
-    server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, keys=AuthorizedKeys(keys_dir), roles=PUT_ROLES)
-    key = key_for(keys_dir, "alice", "producer", "consumer")
-    strangers: list[object] = ["consumer", "peer", ["producer"], {}, None]
-    for role in strangers:
-        link = Link(context, server.endpoints[0], {**facts("producer"), "role": role}, key=key)
-        with pytest.raises(LinkRefused, match="it is for producer"):
-            greet(link, server)
-        link.close()
-    link = Link(context, server.endpoints[0], facts("producer"), key=key)
-    greet(link, server)
-    link.close()
-    server.close()
-
-
-def test_a_session_is_not_for_another_key_of_the_same_name(
-    context: Context, server: Server, keys_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A peer may choose its identity, and a session is remembered when its connection has gone."""
-
-    def named(key: Key, role: str) -> Link:
-        real = context.socket
-
-        def socket(kind: int) -> object:
-            made = real(kind)
-            made.set(zmq.ROUTING_ID, b"root")
-            return made
-
-        with monkeypatch.context() as patched:
-            patched.setattr(context, "socket", socket)
-            return Link(context, server.endpoints[1], facts(role), key=key)
-
-    admin = named(key_for(keys_dir, "root", "admin"), "admin")
-    greet(admin, server)
-    admin.close()
-    thief = named(key_for(keys_dir, "eve", "producer"), "producer")
-    until(lambda: server.receive() or (thief.refused or thief.lost or thief._connected), "the connection")
-    assert b"root" in server.sessions
-    sent = thief.send(REQUEST)
-
-    def refused() -> bool:
-        assert server.receive() is None
-        assert thief.receive() is None
-        return thief.lost
-
-    assert sent
-    until(refused, "the refusal")
-    thief.close()
 
 
 def times_all_were_cut(caplog: pytest.LogCaptureFixture) -> int:
@@ -369,31 +287,91 @@ def test_a_keys_directorys_files_are_checked_and_secrets_are_the_owners(keys_dir
         revoke_key(keys_dir, "nobody")
 
 
-def test_a_key_that_is_added_is_accepted_by_a_running_server(keys_dir: Path) -> None:
+def roles_of(running: AuthorizedKeys, name: str) -> frozenset[str]:
+    found = running.access(name)
+    return frozenset() if found is None else found[0].may_greet_as
+
+
+def test_a_key_that_is_added_is_accepted_by_a_running_node(keys_dir: Path) -> None:
     running = AuthorizedKeys(keys_dir)
     made = key_for(keys_dir, "late", "consumer")
-    assert running.roles_of(made.public) == {"consumer"}
-    began = time.monotonic()
-    assert not running.knows("x" * 40)
-    assert time.monotonic() - began < 1
+    found = running.access("late")
+    assert found is not None
+    assert (found[0].may_greet_as, found[1]) == ({"consumer"}, made.access)
+    assert running.access("nobody") is None
+
+
+def test_the_nodes_own_key_forwards_and_is_never_revoked(keys_dir: Path) -> None:
+    running = AuthorizedKeys(keys_dir)
+    found = running.access(NODE)
+    assert found is not None
+    assert (found[0].may_greet_as, found[1]) == ({"forwarder"}, running.as_client.access)
+    assert running.revoked({NODE, ""}) == set()
 
 
 def test_a_keys_directory_that_changes_in_any_way_is_noticed(keys_dir: Path, tmp_path: Path) -> None:
     running = AuthorizedKeys(keys_dir)
-    made = key_for(keys_dir, "late", "consumer")
+    key_for(keys_dir, "late", "consumer")
     path = keys_dir / "allowed" / "late.json"
     whole = path.read_text()
     path.write_text(whole[:40])  # half copied: the directory does not change when the rest follows
-    assert not running.knows(made.public)
+    assert not roles_of(running, "late")
     path.write_text(whole)
-    assert running.roles_of(made.public) == {"consumer"}
+    assert roles_of(running, "late") == {"consumer"}
     path.write_text(whole.replace("consumer", "producer"))
-    assert running.roles_of(made.public) == {"producer"}
-    assert running.revoked({made.public, running.server.public, "", "x" * 40}) == {"x" * 40}
+    assert roles_of(running, "late") == {"producer"}
+    assert running.revoked({"late", "other"}) == {"other"}
     (keys_dir / "allowed").rename(tmp_path / "away")
-    assert not running.knows(made.public)
+    assert not roles_of(running, "late")
+    assert running.revoked({"late"}) == {"late"}
     (tmp_path / "away").rename(keys_dir / "allowed")
-    assert running.knows(made.public)
+    assert roles_of(running, "late") == {"producer"}
+    revoke_key(keys_dir, "late")
+    assert running.revoked({"late"}) == {"late"}
+    assert [(listed.key.name, listed.revoked) for listed in list_keys(keys_dir)] == [("late", True)]
+
+
+def test_a_ring_has_a_certificate_that_key_files_carry_and_its_key_stays_there(keys_dir: Path) -> None:
+    whole = certificate_of(keys_dir).read_text()
+    assert certificate_of(keys_dir).stat().st_mode & 0o777 == 0o600
+    handed = new_key(keys_dir, "alice", ["producer"])
+    made = read_key(handed)
+    assert made.certificate in whole
+    assert "PRIVATE KEY" in whole
+    assert "PRIVATE KEY" not in handed.read_text()
+    assert make_node_keys(keys_dir) is False
+    assert certificate_of(keys_dir).read_text() == whole
+
+
+def test_a_ring_without_a_certificate_gets_one_and_is_none_before(keys_dir: Path) -> None:
+    """One of before certificates."""
+    certificate_of(keys_dir).unlink()
+    handed = new_key_of_before(keys_dir)
+    with pytest.raises(BadKeys, match=r"server\.pem"):
+        AuthorizedKeys(keys_dir)
+    with pytest.raises(BadKeys, match="by a ring without a certificate: a new one is wanted"):
+        read_key(handed)
+    make_node_keys(keys_dir)
+    AuthorizedKeys(keys_dir)
+
+
+def new_key_of_before(keys_dir: Path) -> Path:
+    handed = keys_dir / "handed" / "old.secret.json"
+    handed.parent.mkdir()
+    pair = [half.decode() for half in zmq.curve_keypair()]
+    handed.write_text(json.dumps({"name": "old", "roles": ["admin"], "public": pair[0], "access": "0" * 64}))
+    handed.chmod(0o600)
+    return handed
+
+
+def test_a_certificate_that_others_may_read_or_that_is_none_is_refused(keys_dir: Path) -> None:
+    certificate_of(keys_dir).chmod(0o640)
+    with pytest.raises(BadKeys, match="chmod 600"):
+        AuthorizedKeys(keys_dir)
+    certificate_of(keys_dir).chmod(0o600)
+    certificate_of(keys_dir).write_text("-----BEGIN PRIVATE KEY-----\n")
+    with pytest.raises(BadKeys, match="it holds no certificate"):
+        AuthorizedKeys(keys_dir)
 
 
 @pytest.mark.parametrize(

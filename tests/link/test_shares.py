@@ -14,7 +14,7 @@ from towline.link import server as server_module
 from towline.link import shares as shares_module
 from towline.link.context import Context
 from towline.link.dealer import Link
-from towline.link.keys import AuthorizedKeys, make_node_keys, new_key, read_key
+from towline.link.keys import AuthorizedKeys, make_node_keys
 from towline.link.server import STRAYS_MAX, Server
 from towline.link.shares import size_on_the_wire
 
@@ -57,7 +57,7 @@ def is_cut(connection: sockets.socket) -> bool:
 @pytest.fixture
 def flood(server: Server) -> Iterator[sockets.socket]:
     """A greeted peer that is no client of ours."""
-    with greeted(port_of(server), "producer") as made:
+    with greeted(str(port_of(server)), "producer") as made:
         yield made
 
 
@@ -130,7 +130,7 @@ def test_what_waits_of_small_messages_is_counted_as_it_came(context: Context, tm
     if encrypted:
         make_node_keys(tmp_path / "ring")
         keys = AuthorizedKeys(tmp_path / "ring")
-        key = read_key(new_key(tmp_path / "ring", "alice", (FACTS["role"],)))
+        key = keys.as_client
     server = Server(context, ["tcp://127.0.0.1:0"], own=OWN, keys=keys)
     link = Link(context, server.endpoints[0], FACTS, key=key)
     try:
@@ -193,7 +193,7 @@ def test_the_kernel_counts_what_a_connection_brought() -> None:
 def test_who_comes_on_the_descriptor_of_others_that_have_gone_is_not_taken_for_gone(server: Server) -> None:
     """libzmq's monitor tells of them later: by then another connection has their number."""
     for _ in range(100):
-        with greeted(port_of(server), "producer"):
+        with greeted(str(port_of(server)), "producer"):
             until(lambda: server.receive() is None and server.sessions, "the greeting")
             server.handle_ended()
             (session,) = server.sessions.values()

@@ -20,7 +20,7 @@ from towline.link.free_port import free_port
 from towline.link.handshake import encode_refusal, encode_welcome
 from towline.link.keys import Key
 from towline.link.poller import Poller
-from towline.link.tcp_link import OUT_MAX, READ_SIZE, SpeaksZeroMQ, TcpLink
+from towline.link.tcp_link import OUT_MAX, READ_SIZE, TcpLink
 
 from .conftest import FD_SETSIZE
 
@@ -194,10 +194,10 @@ def test_what_is_no_node_is_named(peer: Peer, said: bytes, why: str) -> None:
         await_(peer.link.try_greet, WAIT_S, "the refusal")
 
 
-def test_a_port_of_zeromq_says_so(peer: Peer) -> None:
+def test_a_port_for_nodes_is_named_with_the_one_that_is_meant(peer: Peer) -> None:
     peer.link.try_greet()
     peer.connection.sendall(b"\xff" + bytes(8) + b"\x7f")
-    with pytest.raises(SpeaksZeroMQ):
+    with pytest.raises(NoAnswer, match="clients come to its listen_port"):
         await_(peer.link.try_greet, WAIT_S, "the first byte")
 
 

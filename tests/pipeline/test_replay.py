@@ -40,7 +40,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     made = TestNode(
         "master",
         tmp_path_factory.mktemp("replay") / "master",
-        put_port=0,
         ha_listen_port=free_port(),
         default_topic_queue_nums=QUEUES,
         sync_flush_timeout=500,

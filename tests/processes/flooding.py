@@ -1,8 +1,8 @@
-"""A client that takes what it can get of a port: `python -m tests.processes.flooding KIND ROLE PORT SECONDS`.
+"""A client that takes what it can get of a port: `python -m tests.processes.flooding KIND ROLE PLACE SECONDS`.
 
-It shakes hands and greets, then sends as fast as the port takes and reads nothing. Cut off, it comes again. KIND is
-what it sends: `parts` of a message that never ends, large or `empty`, or `requests` that are valid. At the end it says
-how often it was cut off, and how many bytes it got rid of.
+PLACE is a TCP port, or the path of a socket. It shakes hands and greets, then sends as fast as the port takes and reads
+nothing. Cut off, it comes again. KIND is what it sends: `parts` of a message that never ends, large or `empty`, or
+`requests` that are valid. At the end it says how often it was cut off, and how many bytes it got rid of.
 """
 
 import json
@@ -56,8 +56,17 @@ def flood_of(kind: str, role: str) -> bytes:
     return message([ASK.pack(Kind.ASK, 1), bytes(json_part(_QUESTIONS[role]))]) * 512
 
 
-def greeted(port: int, role: str) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), _SILENT_S)
+def connected(place: str) -> socket.socket:
+    if place.isdecimal():
+        return socket.create_connection(("127.0.0.1", int(place)), _SILENT_S)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(_SILENT_S)
+    connection.connect(place)
+    return connection
+
+
+def greeted(place: str, role: str) -> socket.socket:
+    connection = connected(place)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # what it does not read waits there, not here
     facts = {"role": role, "cluster": "", "store": "", "name": NAME, "node": 9}
     connection.sendall(_HANDSHAKE + b"\x04" + bytes([len(_READY)]) + _READY)
@@ -72,14 +81,14 @@ def greeted(port: int, role: str) -> socket.socket:
 
 
 def main() -> None:
-    kind, role, port, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+    kind, role, place, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
     os.nice(19)  # what it costs to send is not the node's
     flood = flood_of(kind, role)
     until = time.monotonic() + seconds
     cuts = sent = 0
     while time.monotonic() < until:
         try:
-            with greeted(port, role) as connection:
+            with greeted(place, role) as connection:
                 while time.monotonic() < until:
                     connection.sendall(flood)
                     sent += len(flood)

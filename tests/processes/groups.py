@@ -17,7 +17,7 @@ class Group:
         ports = [free_port() for _ in range(count)]
         peers = ",".join(f"{number}=127.0.0.1:{port}" for number, port in enumerate(ports))
         role = {"broker_role": settings.pop("broker_role", "SYNC_MASTER")}
-        given = {"put_port": 0, "ha_peers": peers, "in_sync_replicas": 2, "min_in_sync_replicas": 2} | settings
+        given = {"ha_peers": peers, "in_sync_replicas": 2, "min_in_sync_replicas": 2} | settings
         self.nodes = [
             TestNode(
                 "master" if number == 0 else "slave",

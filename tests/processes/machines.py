@@ -40,15 +40,12 @@ flush_disk_type = "SYNC_FLUSH"
 _NODE: Final = """
 [[group.node]]
 id = {id}
-listen_port = 0
-put_port = {put_port}
+listen_port = {listen_port}
 ha_listen_port = {ha_listen_port}
-serve_port = {serve_port}
-schedule_port = {schedule_port}
 store = "{place}/store"
 runtime = "{place}/run"
 """
-PORTS: Final = ("put_port", "ha_listen_port", "serve_port", "schedule_port")
+PORTS: Final = ("listen_port", "ha_listen_port")
 
 
 class Machine:

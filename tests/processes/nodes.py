@@ -33,9 +33,7 @@ SETTINGS: Final = {
     "flush_disk_type": "SYNC_FLUSH",
     # No TCP: a fixed port may be taken, by a node of the next worker too. Who wants one gives a free one.
     "listen_port": 0,
-    "put_port": 0,
     "ha_listen_port": 0,
-    "serve_port": 0,
 }
 # A busy machine may take longer than the defaults for a restart or a sync, and no test is about their being missed.
 PATIENT: Final = {"slave_timeout": 20_000, "sync_flush_timeout": 20_000}

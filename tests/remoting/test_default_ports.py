@@ -21,6 +21,8 @@ from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.format.remoting.codes import RequestCode
+from towline.link.keys import ENVIRONMENT
+from towline.link.tls import TlsRefused
 from towline.loadtest.drill.network import own_network
 from towline.start import home
 
@@ -28,7 +30,7 @@ from .raw import RawClient
 
 SIZES: Final = SMALL[:-6]  # without the ports
 ROCKETMQS: Final = (10_911, 10_909, 9_876)
-OTHERS: Final = ("--serve-port", "10931")  # reads come to a slave that is alone with its master, too
+OTHERS: Final = ("--port", "10931")  # of a slave on the same machine
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +90,6 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_clients_find_a_master_and_its_slave_where_rocketmqs_would(machine: Machine) -> None:
     told = machine.start("master")
     assert told["endpoints"]["remoting"] == [f"tcp://127.0.0.1:{port}" for port in ROCKETMQS]
-    assert "no_remoting" not in told
     machine.start("slave", "--ha-master", "127.0.0.1:10912", *OTHERS)
     with RawClient(9_876) as client:
         made = {"topic": "orders", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
@@ -108,9 +109,9 @@ def test_clients_find_a_master_and_its_slave_where_rocketmqs_would(machine: Mach
     assert bodies == [b"theirs", b"ours"] * 2
 
 
-def test_a_second_node_of_the_machine_has_four_ports_of_its_own(machine: Machine, tmp_path: Path) -> None:
+def test_a_second_node_of_the_machine_has_two_ports_of_its_own(machine: Machine, tmp_path: Path) -> None:
     machine.start("master")
-    ports = "--port", 20_911, "--put-port", 20_920, "--serve-port", 20_921, "--ha-port", 20_912
+    ports = "--port", 20_911, "--ha-port", 20_912
     second = Machine(tmp_path / "second")
     told = second.start("master", *ports)
     try:
@@ -121,19 +122,18 @@ def test_a_second_node_of_the_machine_has_four_ports_of_its_own(machine: Machine
         second.stop("master")
 
 
-def test_beyond_loopback_with_keys_alone_start_and_status_say_that_it_has_none(
-    machine: Machine, tmp_path: Path
+def test_beyond_loopback_with_keys_clients_come_with_their_key_files_alone(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert machine("keys", "new", "shop", "--role", "producer", "--dir", tmp_path / "keys").status == 0
-    beyond = "--set", "listen_host=0.0.0.0", "--set", f"keys_dir={tmp_path / 'keys'}"
-    started = machine("master", "start", "--store", tmp_path / "master", *SIZES, *beyond)
-    assert started.status == 0, started
-    status = machine("master", "status", "--store", tmp_path / "master")
-    for done in (started, status):
-        [said] = [line for line in done.out.splitlines() if "the remoting port is off" in line]
-        for name in ("listen_port", "tls_server_cert_path", "tls_server_key_path", "tls_server_mode=ENFORCING"):
-            assert name in " ".join(done.out.split()), said
-    found = machine("master", "status", "--store", tmp_path / "master", "--json").document
-    assert "remoting" not in found["endpoints"]
-    assert found["no_remoting"].startswith("the remoting port is off")
-    assert "the remoting port is off" in (tmp_path / "master" / "run" / "node.log").read_text()
+    keys = tmp_path / "keys"
+    assert machine("keys", "new", "shop", "--role", "producer", "--role", "consumer", "--dir", keys).status == 0
+    beyond = "--set", "listen_host=0.0.0.0", "--set", f"keys_dir={keys}", "--set", "broker_ip1=127.0.0.1"
+    told = machine.start("master", *beyond)
+    assert told["endpoints"]["remoting"] == [f"tcp://0.0.0.0:{port}" for port in ROCKETMQS]
+    with Producer("tcp://127.0.0.1:10911") as producer, pytest.raises(TlsRefused, match="TLS only: use a key file"):
+        producer.send(Message("orders", b"in clear"))
+    monkeypatch.setenv(ENVIRONMENT, str(keys / "handed" / "shop.secret.json"))
+    with Producer("tcp://127.0.0.1:10911") as producer:
+        assert producer.send(Message("orders", b"hidden")).acknowledged
+    with Consumer("tcp://127.0.0.1:9876", "orders", start="first") as consumer:
+        assert [message.body for message in consumer.poll(20_000)] == [b"hidden"]

@@ -76,8 +76,6 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PortsGroup]:
     far = {"slave_read_enable": True, "access_message_in_memory_max_ratio": 0, "enable_property_filter": True}
     counts = {"in_sync_replicas": 1, "min_in_sync_replicas": 1, "broker_role": "ASYNC_MASTER"}
     made = PortsGroup.made(tmp_path_factory.mktemp("slaves"), 2, **far, **counts)
-    for node in made.nodes:  # a slave passes commits on to serve's own port
-        node.flags += ["--set", f"serve_port={free_port()}"]
     yield from running(made)
 
 
@@ -298,8 +296,10 @@ def test_a_slave_asks_for_keys_and_tls_as_the_master_does(tmp_path: Path, monkey
             taken(member, {b"x"})
         with AdminClient(group.address(SLAVE)) as admin, pytest.raises(LinkRefused, match="greets as 'admin'"):
             admin.topics()
+        with Consumer(f"tcp://127.0.0.1:{group.ports[SLAVE]}", "secret") as consumer:  # by the ring's certificate
+            assert bodies(consumer, 1) == [b"x"]
+        monkeypatch.delenv(ENVIRONMENT)
         with Consumer(f"tcp://127.0.0.1:{group.ports[SLAVE]}", "secret") as consumer, pytest.raises(TlsRefused):
             consumer.poll(5_000)
-        monkeypatch.delenv(ENVIRONMENT)
         with Consumer(group.address(SLAVE), "secret") as consumer, pytest.raises(LinkRefused, match="a key is wanted"):
             consumer.poll(5_000)

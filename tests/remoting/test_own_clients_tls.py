@@ -109,19 +109,19 @@ def test_an_expired_certificate_is_refused(tmp_path: Path, authority: Certificat
 
 def test_without_tls_an_enforcing_port_says_what_to_write(node: RemotingNode) -> None:
     plain = f"tcp://127.0.0.1:{node.port}"
-    with Producer(plain) as producer, pytest.raises(TlsRefused, match="TLS only: write tls://HOST:PORT"):
+    with Producer(plain) as producer, pytest.raises(TlsRefused, match=r"TLS only: .* or write tls://HOST:PORT"):
         producer.send(Message("never", b"x"))
     with Consumer(plain, "never") as consumer, pytest.raises(TlsRefused, match="TLS only"):
         consumer.poll(10_000)
 
 
-def test_with_tls_a_port_without_a_certificate_and_one_of_zeromqs_say_what_to_do(tmp_path: Path) -> None:
-    node = remoting_node(tmp_path / "store", put_port=(put := free_port()))
+def test_with_tls_a_port_without_a_certificate_and_one_for_nodes_say_what_to_do(tmp_path: Path) -> None:
+    node = remoting_node(tmp_path / "store", ha_listen_port=(ha := free_port()))
     with ending(node):
         node.start()
         for port, why in (
             (node.port, "offers no TLS .* set tls_server_cert_path"),
-            (put, "not speak TLS: write tcp://"),
+            (ha, "not speak TLS: write tcp://"),
         ):
             with Producer(f"tls://127.0.0.1:{port}") as producer, pytest.raises(TlsRefused, match=why):
                 producer.send(Message("never", b"x"))
@@ -174,6 +174,45 @@ def test_keys_sign_greetings_inside_of_tls(
         monkeypatch.setenv(ENVIRONMENT, str(handed))
         with Producer(node.address) as producer:
             assert producer.send(Message("signed", b"x")).acknowledged
+        assert node.stop()
+
+
+def test_a_key_file_leads_to_tls_by_itself_beside_any_other_certificate(
+    tmp_path: Path, authority: Certificate, pair: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ring's certificate is for whoever has its key file, the other for clients that look at the host."""
+    make_node_keys(ring := tmp_path / "ring")
+    make_node_keys(other := tmp_path / "other")
+    handed = new_key(ring, "payer", ["producer"])
+    stranger = new_key(other, "payer", ["producer"])
+    node = tls_node(tmp_path / "store", pair, authority.certificate, keys_dir=ring)
+    plain = f"tcp://127.0.0.1:{node.port}"
+    with ending(node):
+        node.start()
+        with Producer(plain) as producer, pytest.raises(TlsRefused, match="TLS only: use a key file of its ring"):
+            producer.send(Message("signed", b"x"))
+        monkeypatch.setenv(ENVIRONMENT, str(handed))
+        for endpoint in (plain, node.address):
+            with Producer(endpoint) as producer:
+                assert producer.send(Message("signed", b"x")).acknowledged
+        monkeypatch.setenv(ENVIRONMENT, str(stranger))
+        with Producer(plain) as producer, pytest.raises(TlsRefused, match="not the one of our key's ring"):
+            producer.send(Message("signed", b"x"))
+        assert node.stop()
+
+
+def test_with_a_key_file_a_node_without_a_ring_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_node_keys(ring := tmp_path / "ring")
+    monkeypatch.setenv(ENVIRONMENT, str(new_key(ring, "payer", ["producer"])))
+    node = remoting_node(tmp_path / "store", ha_listen_port=(ha := free_port()))
+    with ending(node):
+        node.start()
+        for port, why in (
+            (node.port, "on a node set keys_dir, or leave the key file out"),
+            (ha, "not speak TLS: leave the key file out where nobody wants one, or its listen_port"),
+        ):
+            with Producer(f"tcp://127.0.0.1:{port}") as producer, pytest.raises(TlsRefused, match=why):
+                producer.send(Message("never", b"x"))
         assert node.stop()
 
 

@@ -84,7 +84,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReadableGroup]:
                          broker_role="ASYNC_MASTER", **far)  # fmt: skip
     made.ports = [free_port() for _ in made.nodes]
     for node, port in zip(made.nodes, made.ports, strict=True):
-        node.flags += ["--set", f"listen_port={port}", "--set", f"serve_port={free_port()}"]
+        node.flags += ["--set", f"listen_port={port}"]
     ending = ended(*made.nodes)
     next(ending)
     made.start()

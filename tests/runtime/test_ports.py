@@ -6,8 +6,8 @@ from typing import ClassVar
 import pytest
 
 from towline.errors import BadSetting
-from towline.runtime.ports import why_no_clients
 from towline.runtime.settings import Settings, read_settings
+from towline.runtime.settings_model import TlsMode
 
 CLIENTS = ("listen_port", "fast_listen_port", "name_server_port")
 ROCKETMQS = (10_911, 10_909, 9_876)
@@ -25,8 +25,7 @@ def ports(*names: str, **given: object) -> tuple[int, ...]:
 class TestDefaults:
     def test_a_node_on_loopback_has_rocketmqs_numbers_and_ours_beside_them(self):
         assert ports(*CLIENTS) == ROCKETMQS
-        ours = "ha_listen_port", "put_port", "serve_port", "schedule_port"
-        assert ports(*ours) == (10_912, 10_920, 10_921, 10_922)
+        assert ports("ha_listen_port") == (10_912,)
 
     @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "localhost", "[::1]"])
     def test_every_address_of_loopback_counts(self, host):
@@ -36,14 +35,14 @@ class TestDefaults:
     def test_beyond_loopback_where_anybody_may_come(self, insecure):
         assert ports(*CLIENTS, **BEYOND, insecure=insecure) == ROCKETMQS
 
-    def test_beyond_loopback_with_keys_and_tls_alone(self):
-        assert ports(*CLIENTS, **BEYOND, **KEYS, **TLS) == ROCKETMQS
+    @pytest.mark.parametrize("more", [{}, FILES, TLS, {"insecure": False}, {"insecure": "false"}])
+    def test_beyond_loopback_with_keys_and_then_over_tls_alone(self, more):
+        assert ports(*CLIENTS, **BEYOND, **KEYS, **more) == ROCKETMQS
+        assert ports("tls_server_mode", **BEYOND, **KEYS, **more) == (TlsMode.ENFORCING,)
 
-    @pytest.mark.parametrize(
-        "more", [{}, FILES, FILES | {"tls_server_mode": "PERMISSIVE"}, {"insecure": False}, {"insecure": "false"}]
-    )
-    def test_none_beyond_loopback_with_keys_and_without_tls_alone(self, more):
-        assert ports(*CLIENTS, **BEYOND, **KEYS, **more) == (0, 0, 0)
+    @pytest.mark.parametrize("given", [{}, KEYS, BEYOND | KEYS | {"insecure": True}, BEYOND | {"insecure": True}])
+    def test_on_loopback_or_where_anybody_may_come_tls_is_for_who_begins_with_it(self, given):
+        assert ports("tls_server_mode", **given) == (TlsMode.PERMISSIVE,)
 
     @pytest.mark.parametrize("given", [10_931, "10931", 0, "0"])
     def test_beside_another_number_there_is_no_second_one(self, given):
@@ -77,23 +76,6 @@ class TestDefaults:
             read_settings(None, BEYOND | KEYS | {"insecure": "perhaps"}, {})
         assert raised.value.key == "insecure"
 
-    @pytest.mark.parametrize(
-        ("given", "expected"),
-        [
-            ({}, 10_922),
-            ({"serve_port": "7"}, 8),
-            ({"serve_port": 10_908}, 10_910),
-            ({"serve_port": 10_908, "listen_port": 7}, 10_909),
-            ({"serve_port": 10_910}, 10_913),
-            ({"serve_port": 10_919}, 10_921),
-            ({"serve_port": 5, "put_port": 6}, 7),
-            ({"serve_port": 0}, 0),
-            ({"serve_port": 0, "schedule_port": 9}, 9),
-        ],
-    )
-    def test_transactions_end_at_the_next_free_one_after_the_port_for_reads(self, given, expected):
-        assert ports("schedule_port", **given) == (expected,)
-
 
 class TestRefusals:
     """What stands between RocketMQ's clients and a port of the network."""
@@ -103,25 +85,29 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("more", "why"),
         [
-            ({}, "beyond loopback takes TLS"),
-            (FILES, "beyond loopback takes TLS"),
-            ({"tls_server_mode": "ENFORCING"}, "ENFORCING needs tls_server_cert_path"),
+            ({"tls_server_mode": "PERMISSIVE"}, "beyond loopback clients come over TLS"),
+            (FILES | {"tls_server_mode": "DISABLED"}, "beyond loopback clients come over TLS"),
             ({"tls_server_cert_path": "/node.crt"}, "go together"),
             ({**TLS, "keys_dir": None}, "needs keys"),
         ],
-        ids=["bare", "TLS as one likes", "no files", "no key", "no keys"],
+        ids=["TLS as one likes", "no TLS", "no key", "no keys"],
     )
     def test_beyond_loopback_it_takes_keys_and_tls(self, more, why):
         given = {key: value for key, value in (self.OPEN | more).items() if value is not None}
         with pytest.raises(BadSetting, match=why):
             read_settings(None, given, {})
 
-    def test_the_rocketmq_number_is_refused_there_too_when_it_is_given(self):
-        with pytest.raises(BadSetting, match="beyond loopback takes TLS") as raised:
-            read_settings(None, BEYOND | KEYS | {"listen_port": 10_911}, {})
-        assert (raised.value.key, raised.value.source) == ("listen_port", "flags")
+    def test_the_mode_is_blamed(self):
+        with pytest.raises(BadSetting, match="beyond loopback clients come over TLS") as raised:
+            read_settings(None, BEYOND | KEYS | {"tls_server_mode": "PERMISSIVE"}, {})
+        assert (raised.value.key, raised.value.source) == ("tls_server_mode", "flags")
 
-    @pytest.mark.parametrize("more", [TLS, {"insecure": True}])
+    @pytest.mark.parametrize("insecure", [True, False])
+    def test_tls_alone_takes_a_certificate(self, insecure):
+        with pytest.raises(BadSetting, match="ENFORCING needs a certificate: set keys_dir"):
+            read_settings(None, {"tls_server_mode": "ENFORCING", "insecure": insecure}, {})
+
+    @pytest.mark.parametrize("more", [{}, TLS, {"insecure": True, "tls_server_mode": "PERMISSIVE"}])
     def test_with_both_or_where_it_is_said_it_is_open(self, more):
         assert ports("listen_port", **self.OPEN | more) == (9_876,)
 
@@ -132,21 +118,9 @@ class TestRefusals:
         with pytest.raises(BadSetting, match=f"listen_port and {key} must differ"):
             read_settings(None, {key: 9_870, "listen_port": 9_870}, {})
 
-    @pytest.mark.parametrize("key", ["put_port", "serve_port", "ha_listen_port", "schedule_port"])
+    @pytest.mark.parametrize("key", ["ha_listen_port"])
     @pytest.mark.parametrize("number", ROCKETMQS)
     def test_a_port_that_is_given_is_blamed_and_not_the_default_that_has_it(self, key, number):
         with pytest.raises(BadSetting, match="must differ") as raised:
             read_settings(None, {key: number}, {})
         assert raised.value.key == key
-
-
-class TestWhyThereIsNone:
-    def test_beyond_loopback_it_is_said_with_what_to_set(self):
-        said = why_no_clients(dict(read_settings(None, BEYOND | KEYS, {})))
-        assert "the remoting port is off (listen_port 0): beyond loopback it takes TLS" in said
-        for name in ("listen_port", "tls_server_cert_path", "tls_server_key_path", "tls_server_mode=ENFORCING"):
-            assert name in said
-
-    @pytest.mark.parametrize("given", [{}, {"listen_port": 0}, BEYOND | KEYS | TLS, BEYOND | {"insecure": True}])
-    def test_nothing_is_said_where_there_is_one_or_may_be_one(self, given):
-        assert why_no_clients(dict(read_settings(None, given, {}))) == ""

@@ -67,10 +67,10 @@ class TestSources:
         assert settings.ignored == ()
 
     def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(self, tmp_path):
-        file = write(tmp_path / "node.toml", "put_port = 1\nserve_port = 2\nha_listen_port = 3\n")
-        environment = {"TOWLINE_SERVE_PORT": "20", "TOWLINE_HA_LISTEN_PORT": "30"}
-        settings = read_settings(file, {"ha_listen_port": 300, "put_port": None}, environment)
-        assert (settings.put_port, settings.serve_port, settings.ha_listen_port) == (1, 20, 300)
+        file = write(tmp_path / "node.toml", "listen_port = 1\nbroker_id = 2\nha_listen_port = 3\n")
+        environment = {"TOWLINE_BROKER_ID": "20", "TOWLINE_HA_LISTEN_PORT": "30"}
+        settings = read_settings(file, {"ha_listen_port": 300, "listen_port": None}, environment)
+        assert (settings.listen_port, settings.broker_id, settings.ha_listen_port) == (1, 20, 300)
         assert settings.queues_max == 65_536
 
     def test_values_from_the_environment_are_text_and_become_what_the_key_is(self):
@@ -119,7 +119,7 @@ class TestBrokerConf:
         assert raised.value.args == ("flushDiskTyp", str(file), "flushDiskType")
 
     def test_it_may_hold_towlines_own_keys(self, tmp_path):
-        assert read_settings(write(tmp_path / "a.properties", "servePort=7\n"), {}, {}).serve_port == 7
+        assert read_settings(write(tmp_path / "a.properties", "keysDir=/keys\n"), {}, {}).keys_dir == Path("/keys")
 
     def test_escapes_are_javas(self, tmp_path):
         file = write(tmp_path / "broker.conf", "brokerName=caf\\u00e9 \\\n  noir\n")
@@ -148,8 +148,8 @@ class TestUnknownKeys:
 
     def test_a_variable_is_refused_with_the_nearest_right_variable(self):
         with pytest.raises(UnknownSetting) as raised:
-            read_settings(None, {}, {"TOWLINE_SERVEPORT": "1"})
-        assert raised.value.args == ("TOWLINE_SERVEPORT", "environment", "TOWLINE_SERVE_PORT")
+            read_settings(None, {}, {"TOWLINE_LISTENPORT": "1"})
+        assert raised.value.args == ("TOWLINE_LISTENPORT", "environment", "TOWLINE_LISTEN_PORT")
 
     def test_a_table_of_a_toml_file_is_no_key(self, tmp_path):
         with pytest.raises(UnknownSetting, match="'log' is not a setting"):
@@ -168,9 +168,9 @@ class TestValues:
     @pytest.mark.parametrize(
         ("key", "value", "why"),
         [
-            ("put_port", "ten", "integer"),
-            ("put_port", 65_536, "65535"),
-            ("put_port", True, "a number is wanted"),
+            ("ha_listen_port", "ten", "integer"),
+            ("ha_listen_port", 65_536, "65535"),
+            ("ha_listen_port", True, "a number is wanted"),
             ("flush_disk_type", "SYNC", "'ASYNC_FLUSH' or 'SYNC_FLUSH'"),
             ("mapped_file_size_commit_log", 5000, "multiple of 4096"),
             ("mapped_file_size_commit_log", 2**31, "2147483647"),
@@ -196,7 +196,7 @@ class TestValues:
         assert why in error.why
 
     def test_the_source_of_a_bad_value_is_named(self, tmp_path):
-        file = write(tmp_path / "node.toml", "put_port = 'x'\n")
+        file = write(tmp_path / "node.toml", "ha_listen_port = 'x'\n")
         assert refused(file).source == str(file)
         assert refused(environment={"TOWLINE_LISTEN_PORT": "x"}).source == "environment"
 
@@ -212,7 +212,7 @@ class TestValues:
         assert len(read_settings(None, {}, {}).delay_levels_ms) == 18
 
     def test_a_port_may_be_0_more_than_once(self):
-        read_settings(None, {"put_port": 0, "serve_port": 0, "ha_listen_port": 0}, {})
+        read_settings(None, {"ha_listen_port": 0}, {})
 
 
 class TestRelations:
@@ -266,7 +266,7 @@ class TestRelations:
             ({"broker_role": "SYNC_MASTER", "in_sync_replicas": 1}, "in_sync_replicas"),
             ({"transient_store_pool_enable": True, "flush_disk_type": "SYNC_FLUSH"}, "transient_store_pool_enable"),
             ({"broker_role": "SLAVE", "broker_id": 0}, "broker_id"),
-            ({"serve_port": 10_911}, "serve_port"),
+            ({"ha_listen_port": 10_911}, "ha_listen_port"),
             ({"max_message_size": 16 * MIB}, "max_message_size"),
             ({"pull_bytes_max": MIB}, "pull_bytes_max"),
             ({"flush_backlog_max": MIB}, "flush_backlog_max"),
@@ -291,7 +291,7 @@ class TestFiles:
                 read_settings(tmp_path / name, {}, {})
 
     def test_a_file_that_is_not_what_its_name_says_is_refused(self, tmp_path):
-        for name, text in (("node.toml", "put_port : 1"), ("broker.conf", "brokerName=\\u12")):
+        for name, text in (("node.toml", "listen_port : 1"), ("broker.conf", "brokerName=\\u12")):
             with pytest.raises(UnreadableSettings):
                 read_settings(write(tmp_path / name, text), {}, {})
 
@@ -302,13 +302,13 @@ class TestTheSettingsOfARunningNode:
         assert Settings.from_json(settings.to_json()) == settings
 
     def test_json_that_is_not_theirs_is_refused(self):
-        for text in ("", "[]", '{"listen_prt": 1}', '{"put_port": "x"}'):
+        for text in ("", "[]", '{"listen_prt": 1}', '{"listen_port": "x"}'):
             with pytest.raises(BadSetting):
                 Settings.from_json(text)
 
     def test_they_cannot_be_changed(self):
         with pytest.raises(ValidationError, match="frozen"):
-            read_settings(None, {}, {}).put_port = 1
+            read_settings(None, {}, {}).listen_port = 1
 
 
 class TestTheModel:

@@ -77,7 +77,6 @@ class Built:
             max_index_num=INDEXES,
             max_message_size=1024,
             request_size_max=72 * KIB,
-            serve_port=0,
             **self.more_settings,
         )
         self.clock = StillClock()

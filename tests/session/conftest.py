@@ -20,7 +20,7 @@ def spark() -> Iterator[SparkSession]:
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     """Every test has topics of its own."""
     root = tmp_path_factory.mktemp("written") / "master"
-    made = TestNode("master", root, put_port=0, ha_listen_port=free_port(), default_topic_queue_nums=4)
+    made = TestNode("master", root, ha_listen_port=free_port(), default_topic_queue_nums=4)
     with ending(made):
         made.start()
         yield made

@@ -27,9 +27,6 @@ from towline.node.supervise.launch import stop_node
 PORTS = {
     "10911": "listen_port",
     "10912": "ha_listen_port",
-    "10920": "put_port",
-    "10921": "serve_port",
-    "10922": "schedule_port",
 }
 STORES = {PAGE: "/tmp/shop", README: "/tmp/m"}  # what a page calls the directory that it works in
 DRAWING_ENDS = "\n## Start\n"

@@ -64,7 +64,7 @@ class Soak:
 
     def __post_init__(self) -> None:
         port = free_port()
-        self.master = CrashNode("master", self.root / "master", put_port=0, ha_listen_port=port)
+        self.master = CrashNode("master", self.root / "master", ha_listen_port=port)
         self.slave = CrashNode("slave", self.root / "slave", ha_master_address=f"127.0.0.1:{port}")
         self.ledger = Ledger(self.master.store.commitlog, SEGMENT)
         self._random = random.Random(self.seed)

@@ -17,9 +17,8 @@ import zmq
 from towline.format.wire.put_ring import Word
 from towline.format.wire.status import PutStatus
 from towline.link.context import close_context, new_context
-from towline.link.dealer import Link
 from towline.link.poller import Poller
-from towline.loadtest.bench.client import FACTS
+from towline.loadtest.bench.client import greeted
 from towline.loadtest.bench.fill import loads_of
 from towline.loadtest.bench.ring import RingClient
 from towline.loadtest.bench.shapes import Load, Shape
@@ -66,13 +65,13 @@ def wait(seconds: float) -> None:
 
 
 class Sockets:
-    """Over ZeroMQ. It sleeps by ZeroMQ's poll and by the descriptor in turns."""
+    """Over TCP, or put's socket. It sleeps by our poller and by the descriptor in turns."""
 
     def __init__(self, context: Any, endpoint: str, load: Load) -> None:
-        self._link = Link(context, endpoint, FACTS)
-        self._link.greet(int(1000 * SILENT_S))
+        self._link, _ = greeted(context, endpoint)
         self._poller = Poller(self._link)
-        self._descriptor = int(self._link.sockets[0].get(zmq.FD))
+        first = self._link.sockets[0]
+        self._descriptor = first if isinstance(first, int) else int(first.get(zmq.FD))
         self._node_groups = [load.heads[0], load.records]
         self._turn = 0
 

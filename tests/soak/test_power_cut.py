@@ -48,7 +48,7 @@ def test_a_power_cut_costs_no_more_than_was_said(disk, mode, cuts):
     print(f"\nTOWLINE_SEED={seed}")
     draw = random.Random(seed)
     settings = {"flush_interval_commit_log": FLUSH_INTERVAL_MS, "flush_disk_type": mode}
-    node = TestNode("master", disk.mounted / "store", put_port=0, ha_listen_port=0, **settings)
+    node = TestNode("master", disk.mounted / "store", ha_listen_port=0, **settings)
     ending = ended(node)
     next(ending)
     bytes_max = min(BYTES_MAX, SIZE // 2 // cuts)  # a disk that is nearly full would lose its oldest segments

@@ -37,7 +37,7 @@ def test_no_single_round_trip_takes_a_second(tmp_path: Path, count: int) -> None
     print(f"\nTOWLINE_SEED={seed}, load {os.getloadavg()[0]:.1f}")
     port = free_port()
     settings = {"flush_disk_type": "ASYNC_FLUSH", "wait_time_mills_in_send_queue": 60_000}  # a load is no refusal here
-    node = TestNode("master", tmp_path, put_port=port, ha_listen_port=free_port(), **settings)
+    node = TestNode("master", tmp_path, listen_port=port, ha_listen_port=free_port(), **settings)
     node.start()
     ending = ended(node)
     next(ending)

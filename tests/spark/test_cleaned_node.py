@@ -21,9 +21,7 @@ PLACE = "topic,queueId,queueOffset,commitLogOffset"
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     """Three segments and a half; nothing is deleted yet."""
-    made = TestNode(
-        "master", tmp_path_factory.mktemp("cleaned") / "master", put_port=0, ha_listen_port=0, **CLEANED_AT_ONCE
-    )
+    made = TestNode("master", tmp_path_factory.mktemp("cleaned") / "master", ha_listen_port=0, **CLEANED_AT_ONCE)
     cleaning = ended(made)
     next(cleaning)
     made.start()

@@ -33,7 +33,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     made = TestNode(
         "master",
         tmp_path_factory.mktemp("fences") / "master",
-        put_port=0,
         ha_listen_port=free_port(),
         auto_create_topic_enable=False,
     )

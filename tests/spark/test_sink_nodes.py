@@ -32,7 +32,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     made = TestNode(
         "master",
         tmp_path_factory.mktemp("sink") / "master",
-        put_port=0,
         ha_listen_port=free_port(),
         default_topic_queue_nums=4,
     )
@@ -250,7 +249,7 @@ def test_no_rows_need_no_node(tmp_path: Path) -> None:
 
 
 def test_without_an_index_nobody_can_look_back(tmp_path: Path) -> None:
-    made = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=free_port(), message_index_enable=False)
+    made = TestNode("master", tmp_path / "master", ha_listen_port=free_port(), message_index_enable=False)
     with ending(made):
         made.start()
         with pytest.raises(CannotLookBack):

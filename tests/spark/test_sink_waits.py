@@ -36,7 +36,7 @@ BOUND_S = 20.0  # less than one wait after the other would take
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     root = tmp_path_factory.mktemp("waits") / "master"
-    made = TestNode("master", root, put_port=0, ha_listen_port=free_port(), default_topic_queue_nums=1)
+    made = TestNode("master", root, ha_listen_port=free_port(), default_topic_queue_nums=1)
     with ending(made):
         made.start()
         yield made
@@ -105,7 +105,7 @@ def test_lost_requests_are_waited_for_together(node: TestNode, monkeypatch: pyte
 
 @pytest.mark.usefixtures("short")
 def test_a_node_that_is_gone_is_named(tmp_path: Path) -> None:
-    made = TestNode("master", tmp_path / "gone", put_port=0, ha_listen_port=free_port())
+    made = TestNode("master", tmp_path / "gone", ha_listen_port=free_port())
     with ending(made):
         made.start()
         with IdempotentProducer(made.endpoint) as producer:

@@ -22,7 +22,7 @@ WAYS = ("scan", "queue", "endpoint")
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[TestNode]:
-    made = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=free_port(), default_topic_queue_nums=3)
+    made = TestNode("master", tmp_path / "master", ha_listen_port=free_port(), default_topic_queue_nums=3)
     with ending(made):
         made.start()
         yield made

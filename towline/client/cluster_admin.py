@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from towline.client.link.endpoints import Endpoints
 from towline.client.link.routes import GroupRoute, group_routes
@@ -12,9 +12,6 @@ from .admin import ALWAYS_MS, FOUND_MAX, AdminClient, Found
 from .errors import UnknownGroup
 
 Result = TypeVar("Result")
-
-PUT: Final = "put"
-SERVE: Final = "serve"
 
 
 class ClusterAdmin:
@@ -28,24 +25,22 @@ class ClusterAdmin:
     def __init__(self, endpoint: Endpoints, *, name: str = "", cluster: str = "", timeout_ms: int = 5_000) -> None:
         """Raises InvalidEndpoint, UnreadableCluster, BadCluster, EtcdSilent."""
         self._facts: dict[str, Any] = {"name": name, "cluster": cluster, "timeout_ms": timeout_ms}
-        self._ways: dict[tuple[str, str], GroupRoute] = {}
-        for service in (PUT, SERVE):
-            self._ways |= {(way.name, service): way for way in group_routes(endpoint, service)}
-        self._clients: dict[tuple[str, str], AdminClient] = {}
+        self._ways: dict[str, GroupRoute] = {way.name: way for way in group_routes(endpoint)}
+        self._clients: dict[str, AdminClient] = {}
 
     @property
     def names(self) -> list[str]:
         """The names of the groups of nodes."""
-        return [name for name, service in self._ways if service == PUT]
+        return list(self._ways)
 
-    def of(self, broker_name: str, service: str = SERVE) -> AdminClient:
-        """The client of one group alone: its `put` for topics, its `serve` for everything else. Raises UnknownGroup."""
-        key = broker_name, service
-        if key not in self._ways:
+    def of(self, broker_name: str) -> AdminClient:
+        """The client of one group alone. Raises UnknownGroup."""
+        if broker_name not in self._ways:
             raise UnknownGroup(broker_name, ", ".join(self.names))
-        if key not in self._clients:
-            self._clients[key] = AdminClient(self._ways[key].endpoints, masters_only=True, **self._facts)
-        return self._clients[key]
+        if broker_name not in self._clients:
+            endpoints = self._ways[broker_name].endpoints
+            self._clients[broker_name] = AdminClient(endpoints, masters_only=True, **self._facts)
+        return self._clients[broker_name]
 
     # --- topics
 
@@ -55,13 +50,13 @@ class ClusterAdmin:
 
     def create_topic(self, topic: str, queues: int, **more: Any) -> dict[str, dict[str, Any]]:
         """Makes the topic with so many queues in every group. A group that has it refuses: AskRefused TopicExists."""
-        return self._each(lambda admin: admin.create_topic(topic, queues, **more), PUT)
+        return self._each(lambda admin: admin.create_topic(topic, queues, **more))
 
     def alter_topic(self, topic: str, **changes: Any) -> dict[str, dict[str, Any]]:
-        return self._each(lambda admin: admin.alter_topic(topic, **changes), PUT)
+        return self._each(lambda admin: admin.alter_topic(topic, **changes))
 
     def delete_topic(self, topic: str) -> dict[str, dict[str, Any]]:
-        return self._each(lambda admin: admin.delete_topic(topic), PUT)
+        return self._each(lambda admin: admin.delete_topic(topic))
 
     def bounds(self, topic: str) -> dict[str, dict[int, tuple[int, int]]]:
         """Group of nodes -> queue id -> lowest offset, and the offset after the newest message."""
@@ -132,5 +127,5 @@ class ClusterAdmin:
     ) -> None:
         self.close()
 
-    def _each(self, ask: Callable[[AdminClient], Result], service: str = SERVE) -> dict[str, Result]:
-        return {name: ask(self.of(name, service)) for name in self.names}
+    def _each(self, ask: Callable[[AdminClient], Result]) -> dict[str, Result]:
+        return {name: ask(self.of(name)) for name in self.names}

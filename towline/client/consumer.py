@@ -109,7 +109,7 @@ class Consumer:
             reads_files,
             check_crcs,
         )
-        found = (GroupRoute("", endpoint),) if callable(endpoint) else group_routes(endpoint, "serve")
+        found = (GroupRoute("", endpoint),) if callable(endpoint) else group_routes(endpoint)
         name = name or f"consumer-{os.getpid()}"
         facts = own_facts("consumer", name, cluster)
         self._closed = False

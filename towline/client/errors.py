@@ -178,13 +178,6 @@ class UnknownGroup(TowlineError, remedy=Remedy.FIX_CALL):
         return f"there is no group {self.name!r}, but {self.known or 'one without a name'}"
 
 
-class NoNeighbour(TowlineError, remedy=Remedy.FIX_CALL):
-    endpoint: str
-    service: str
-    template = "the node at {endpoint} names no TCP port of {service}"
-    advice = "name the service's endpoint, or give the node a TCP port for it"
-
-
 class RequestTimeout(TowlineError, remedy=Remedy.RETRY):
     """No reply came in time."""
 

@@ -91,7 +91,7 @@ class Producer:
         check_crcs: bool = True,
         pass_over: bool = True,
     ) -> None:
-        found = group_routes(endpoint, "put")
+        found = group_routes(endpoint)
         self._serve, self._check_crcs = serve_of(endpoint, serve), check_crcs
         if not 0 < batch_bytes_max <= REQUEST_SIZE_MAX:
             raise ValueError(f"batch_bytes_max is {batch_bytes_max}; 1 to {REQUEST_SIZE_MAX} are allowed")
@@ -228,7 +228,7 @@ class Producer:
 
         The first request makes the reply topic `<cluster>_REPLY_TOPIC` where there is none, and a thread that reads it;
         brokers of RocketMQ push replies to who asked.
-        Raises RequestTimeout, DamagedMessage, NoNeighbour, IllegalProperty, and what `send` raises; where the node does
+        Raises RequestTimeout, DamagedMessage, IllegalProperty, and what `send` raises; where the node does
         not answer at all, NoAnswer, within `timeout_ms` as well.
         """
         return self._requester.request(message, timeout_ms)
@@ -366,7 +366,7 @@ class Producer:
     def neighbour(self, service: str, timeout_ms: int | None = None) -> str:
         """The endpoint of another service of the node that is master now, in the first group.
 
-        Raises NoNeighbour, and within `timeout_ms`, or the time of a delivery, what `route` raises.
+        Raises within `timeout_ms`, or the time of a delivery, what `route` raises.
         """
         return self._session.neighbour(service, timeout_ms)
 

@@ -38,7 +38,6 @@ from .errors import (
     IllegalDelay,
     IllegalOutcome,
     IllegalTransaction,
-    NoNeighbour,
     TransactionRefused,
 )
 from .message import Message, ReceivedMessage
@@ -120,7 +119,7 @@ class TransactionProducer:
         self.group = group
         self._check = check
         self._schedule = several(schedule) if schedule else ()
-        one = of_one_group(endpoint, "put")
+        one = of_one_group(endpoint)
         if one is None:
             raise ValueError("a transaction producer is for one group of nodes: name the endpoints of its nodes")
         self._producer = Producer(one, **settings)
@@ -180,7 +179,7 @@ class TransactionProducer:
     def commit(self, transaction: Transaction) -> PutStatus:
         """Commits: readers see the message from now on. Returns what the node promises of it.
 
-        Raises TransactionRefused, NoAnswer, LinkRefused, ClientClosed, NoNeighbour.
+        Raises TransactionRefused, NoAnswer, LinkRefused, ClientClosed.
         """
         return self._end(transaction, State.COMMIT)
 
@@ -280,9 +279,6 @@ def _serve_checks(known: "weakref.ref[TransactionProducer]", closing: threading.
         try:
             reply = _watch(known, group)
         except ClientClosed:
-            return
-        except NoNeighbour as error:
-            log.error("no checks will be answered: %s", error)
             return
         except (NoAnswer, LinkRefused, AskRefused) as error:
             log.info("no checks: %s", error)

@@ -8,7 +8,6 @@ from towline.errors import BadSetting, UnknownSetting
 from towline.route.errors import BadCluster
 from towline.route.file import is_address
 from towline.route.nodes import SERVICES, Cluster, Group, Node
-from towline.runtime.ports import may_take_clients
 from towline.runtime.settings import SNAKES, Settings, read_settings
 from towline.runtime.settings_model import BrokerRole
 
@@ -49,8 +48,6 @@ def given_to(cluster: Cluster, group: Group, node: Node, role: str, master: Node
         **{key: str(node.ports[service]) for service, (key, _) in SERVICES.items()},
         "promoted_role": as_master,
     }
-    if not node.names_listen_port and not may_take_clients(said | follows):
-        follows["listen_port"] = "0"
     if len(group.nodes) > 1 or cluster.etcd:
         follows["ha_peers"] = ",".join(f"{peer.id}={peer.address('ha')}" for peer in group.nodes)
     if cluster.etcd:

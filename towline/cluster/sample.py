@@ -25,10 +25,9 @@ name = "{name}"
 # Settings of every node; `towline settings keys` lists them all. A group and a node may have some of their own.
 [settings]
 flush_disk_type = "ASYNC_FLUSH"  # SYNC_FLUSH: a put is acknowledged when it is on the disk
-# keys_dir = "keys"  # a ring of `towline keys new`: TCP takes its keys alone. Beyond loopback there has to be one
-# tls_server_mode = "ENFORCING"  # beyond loopback RocketMQ's clients, and ours at `port`, come over TLS or not at all
-# tls_server_cert_path = "node.crt"
-# tls_server_key_path = "node.key"
+# keys_dir = "keys"  # a ring of `towline keys new`: TCP takes its keys alone, encrypted. Beyond loopback it has to be
+# tls_server_cert_path = "node.crt"  # for clients without a key file of the ring, such as RocketMQ's, of which a
+# tls_server_key_path = "node.key"   # certificate for the host is wanted
 """
 _GROUP: Final = """
 [[group]]
@@ -41,7 +40,7 @@ _NODE: Final = """
 [[group.node]]
 id = {id}
 host = "{host}"  # where the other nodes and the clients reach it
-port = {port}  # of clients; the other ports follow: ha {ha}, put {put}, serve {serve}, schedule {schedule}
+port = {port}  # of clients; {ha} is for the other nodes
 store = "{store}"  # relative to this file
 """
 _MORE: Final = """\
@@ -65,9 +64,6 @@ def sample(groups: int, slaves: int, name: str, free: Callable[[int], bool]) -> 
                 host=LOOPBACK,
                 port=port,
                 ha=port + PORTS["ha_listen_port"],
-                put=port + PORTS["put_port"],
-                serve=port + PORTS["serve_port"],
-                schedule=port + PORTS["schedule_port"],
                 store=f"stores/{group}-{node}",
             )
             text += _MORE if number == node == 0 else ""

@@ -4,8 +4,6 @@ A link lives as long as one connection. When that is lost, the caller closes the
 reconnection is not used, because frames sent across it are lost without an error (H20).
 """
 
-import os
-import socket as sockets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -61,7 +59,7 @@ class Link:
         self._lost = False
         self._refused = False
         self.greeted_at = 0.0  # monotonic seconds
-        self.own_port = 0  # of our end of a TCP connection
+        self.own_port = 0  # clients come over sockets of the node alone
         self._trouble = SILENCE
         self._context = context  # with it the sockets would go
         self._socket: Socket = context.socket(zmq.DEALER)
@@ -69,7 +67,7 @@ class Link:
         self._key_refused = ""
         self._has_key = key is not None and parsed.scheme == "tcp"
         if key is not None and self._has_key:
-            self._socket.set(zmq.CURVE_SERVERKEY, key.server.encode())
+            self._socket.set(zmq.CURVE_SERVERKEY, key.public.encode())  # nodes have one for all
             self._socket.set(zmq.CURVE_PUBLICKEY, key.public.encode())
             self._socket.set(zmq.CURVE_SECRETKEY, key.secret.encode())
         self._socket.set(zmq.IMMEDIATE, 1)  # frames are queued only for a peer that is really there
@@ -209,12 +207,15 @@ class Link:
                 self._refused = True
                 self._trouble = NOBODY if self._trouble == SILENCE else self._trouble
             elif event == zmq.EVENT_CONNECTED:
-                self.own_port = _port_of(value)
                 self._trouble = MUTE if self._trouble in (SILENCE, NOBODY) else self._trouble
             elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-                self._key_refused = "our key is not accepted: it is unknown there, or was revoked"
+                self._key_refused = "our key is not accepted: it is not the one of the nodes there"
             elif event & HANDSHAKE_FAILURES and value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-                ours = "no key is wanted there, and we show one" if self._has_key else "a key is wanted: give `keys`"
+                ours = (
+                    "no key is wanted there, and we show one"
+                    if self._has_key
+                    else "the nodes' own key is wanted: set keys_dir"
+                )
                 self._key_refused = f"one side uses keys (CURVE) and the other does not; {ours}"
             elif event & HANDSHAKE_FAILURES:
                 self._trouble = "what listens there does not speak ZeroMQ"
@@ -229,16 +230,6 @@ class Link:
         writable = self._connected and not self._greeted
         poller.register(self._socket, int(zmq.POLLIN | zmq.POLLOUT) if writable else int(zmq.POLLIN))
         poller.register(self._monitor, zmq.POLLIN)
-
-
-def _port_of(descriptor: int) -> int:
-    """Of this end of a TCP connection; 0 where it is none, or has ended already."""
-    try:
-        with sockets.socket(fileno=os.dup(descriptor)) as ours:
-            name = ours.getsockname()
-    except OSError:
-        return 0
-    return int(name[1]) if isinstance(name, tuple) else 0
 
 
 def await_any(links: Iterable[wire.Link], timeout_ms: int) -> None:

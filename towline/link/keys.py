@@ -1,13 +1,15 @@
-"""The keys directory: which CURVE keys may connect to ports that are open beyond loopback.
+"""The key ring, a directory: who may connect to a node's ports, and how each side knows the other.
 
-    server.secret.json      the key pair of the cluster's nodes, mode 0600; every node has it
+    server.secret.json      the CURVE key pair with which the nodes of a cluster know each other, mode 0600
+    server.pem              the certificate that clients know the nodes by, and its private key, mode 0600
     allowed/NAME.json       name, roles and public key of a client that may connect
     revoked/NAME.json       the same of a client that may not connect any more
-    handed/NAME.secret.json the file for the client NAME, mode 0600: its key pair and the nodes' public key
+    handed/NAME.secret.json the file for the client NAME, mode 0600: all that it needs
 
-Keys are 40 characters of Z85 (RFC 32). The file in `handed` is all that a client needs. For a client of RocketMQ,
-which signs what it asks for, it has a secret key as well (`access`); the access key that belongs to it is NAME. The
-nodes keep none of these: each follows from their own secret and the client's public key.
+Keys are 40 characters of Z85 (RFC 32). A client signs its greeting with the secret key in its file (`access`), as one
+of RocketMQ's signs each request; the access key that belongs to it is NAME. The nodes keep none of these: each follows
+from their own secret and the client's public key. The file also has the nodes' certificate, which is made for RING_HOST
+and not for an address: a ring is for nodes anywhere.
 """
 
 import hashlib
@@ -18,7 +20,8 @@ import os
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +33,7 @@ from towline.errors import Remedy, TowlineError
 log = logging.getLogger(__name__)
 
 ENVIRONMENT: Final = "TOWLINE_KEYS"  # path of a file that was handed out
+RING_HOST: Final = "ring.towline.invalid"  # whom the certificate of a ring is for; no host has this name (RFC 6761)
 KEY_SIZE: Final = 40
 _KEY_BYTES: Final = 32
 ROLES: Final = {  # role of a key -> roles that its holder may greet with
@@ -37,17 +41,14 @@ ROLES: Final = {  # role of a key -> roles that its holder may greet with
     "consumer": frozenset({"consumer"}),
     "admin": frozenset({"admin", "producer", "consumer"}),
 }
-NODE_ROLES: Final = frozenset({"slave", "follower", "peer", "forwarder", "admin", "producer", "consumer"})
-PUT_ROLES: Final = frozenset(
-    {"producer", "admin"}
-)  # roles with a use at the port of each service; also ends of transactions
-SERVE_ROLES: Final = frozenset({"consumer", "admin", "forwarder"})
-HA_ROLES: Final = frozenset({"slave", "follower", "peer"})
+NODE: Final = "node"  # the name, and the role, of who has the nodes' own key
+_ROLES_OF_NODES: Final = {NODE: frozenset({"forwarder"})}  # where clients come
 ADMIN: Final = "admin"
 ADMIN_ASKS: Final = frozenset(  # questions that change what is everybody's
     {"create_topic", "alter_topic", "delete_topic", "group_reset", "group_delete", "group_configure"}
 )
-NODE: Final = "node"  # the name of who shows the nodes' own key
+_MAKER: Final = "towline.runtime.ring_certificate"  # clients make none, and do not have what it takes
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
@@ -70,18 +71,19 @@ class RoleRefused(TowlineError, remedy=Remedy.FIX_CALL):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key pair, or its public half; `server` is the public key of the nodes that accept it."""
+    """Of a client, or of the nodes."""
 
     name: str
     roles: tuple[str, ...]
     public: str
-    secret: str = ""
-    server: str = ""
-    access: str = ""  # RocketMQ's secret key
+    secret: str = ""  # the other half of `public`: of the nodes alone
+    access: str = ""  # what its holder signs with
+    certificate: str = ""  # of the nodes, PEM
 
     @property
     def may_greet_as(self) -> frozenset[str]:
-        return frozenset().union(*(ROLES[role] for role in self.roles))
+        known = ROLES | _ROLES_OF_NODES
+        return frozenset().union(*(known[role] for role in self.roles))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class Listed:
 
 
 def check_ask(op: object, key: str, role: object) -> None:
-    """Raises RoleRefused for a question that the role does not allow; `key` is "" for a connection without CURVE."""
+    """Raises RoleRefused for a question that the role does not allow; `key` is "" where no keys are asked for."""
     if key and isinstance(op, str) and op in ADMIN_ASKS and role != ADMIN:
         raise RoleRefused(str(op), str(role))
 
@@ -102,42 +104,37 @@ class AuthorizedKeys:
     """The keys directory of a node. Added and revoked keys are noticed by themselves."""
 
     def __init__(self, directory: Path) -> None:
-        """Raises BadKeys where there is no usable key pair of the nodes, or a file that is no key."""
+        """Raises BadKeys where the nodes' own keys are not there or of no use, and for a file that is no key."""
         self.directory = directory
         self.server = read_key(_server(directory))
         if not self.server.secret:
             raise BadKeys(str(_server(directory)), "it holds no secret key")
+        self.certificate = certificate_of(directory)
+        _check_certificate(self.certificate)
+        self._node = self.as_client
         self._seen: list[tuple[str, int, int, int]] | None = None
-        self._allowed: dict[str, Key] = {}
         self._names: dict[str, Key] = {}
         _keys_in(_allowed(directory))
 
     @property
     def as_client(self) -> Key:
         """The key with which a node connects to another node."""
-        return Key(NODE, (), self.server.public, self.server.secret, self.server.public)
-
-    def roles_of(self, public: str) -> frozenset[str]:
-        """The roles that the holder of this public key may greet with; none for a stranger."""
-        if public == self.server.public:
-            return NODE_ROLES
-        self._refresh()
-        key = self._allowed.get(public)
-        return key.may_greet_as if key else frozenset()
+        public, secret = self.server.public, self.server.secret
+        shown = self.certificate.read_text(encoding="ascii")
+        return Key(NODE, (NODE,), public, secret, access_secret(secret, public), shown[shown.index(_BEGIN) :])
 
     def access(self, name: str) -> tuple[Key, str] | None:
-        """The allowed key of this name, and RocketMQ's secret key of its holder; None of a stranger."""
+        """The allowed key of this name, or the nodes' own, and what its holder signs with; None of a stranger."""
+        if name == NODE:
+            return self._node, self._node.access
         self._refresh()
         key = self._names.get(name)
         return None if key is None else (key, access_secret(self.server.secret, key.public))
 
-    def knows(self, public: str) -> bool:
-        return bool(self.roles_of(public))
-
-    def revoked(self, keys: set[str]) -> set[str]:
-        """Those of these keys that are not allowed any more; "" is nobody's."""
+    def revoked(self, names: set[str]) -> set[str]:
+        """Those of these names that have no allowed key any more; "" is nobody's."""
         self._refresh()
-        return keys - self._allowed.keys() - {self.server.public, ""}
+        return names - self._names.keys() - {NODE, ""}
 
     def _refresh(self) -> None:
         """A directory's own time is not enough: `cp` fills a file after it was made, and two changes may share a tick.
@@ -151,30 +148,34 @@ class AuthorizedKeys:
                     found = entry.stat()
                     seen.append((entry.name, found.st_ino, found.st_mtime_ns, found.st_size))
         except OSError as error:  # it is being changed, or gone: read again the next time
-            if self._allowed:
+            if self._names:
                 log.error("no key opens anything: %s", error)
-            self._allowed, self._names, self._seen = {}, {}, None
+            self._names, self._seen = {}, None
             return
         seen.sort()
         if seen != self._seen:
-            self._allowed = {key.public: key for key in _keys_in(_allowed(self.directory), skipping=True)}
-            self._names = {key.name: key for key in self._allowed.values()}
+            self._names = {key.name: key for key in _keys_in(_allowed(self.directory), skipping=True)}
             self._seen = seen
 
 
 def access_secret(server_secret: str, public: str) -> str:
-    """RocketMQ's secret key of the holder of a public key: 64 hex digits."""
+    """What the holder of a public key signs with, RocketMQ's secret key: 64 hex digits."""
     return hmac.new(server_secret.encode(), b"towline access " + public.encode(), hashlib.sha256).hexdigest()
 
 
 def make_node_keys(directory: Path) -> bool:
-    """Makes the key pair of the nodes if there is none; whether it was made. Raises BadKeys."""
-    if _server(directory).exists():
-        read_key(_server(directory))
-        return False
+    """Makes what the nodes have of a ring, where it is not there; whether there was none. It takes what the extra
+    `server` has. Raises BadKeys."""
+    known = _server(directory).exists()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(_server(directory), _pair("server", ()), _SECRET_MODE)
-    return True
+    if not certificate_of(directory).exists():
+        _write_durably(certificate_of(directory), import_module(_MAKER).make_certificate(), _SECRET_MODE)
+    if known:
+        read_key(_server(directory))
+    else:
+        public, secret = zmq.curve_keypair()
+        _write(_server(directory), Key("server", (), public.decode(), secret.decode()), _SECRET_MODE)
+    return not known
 
 
 def new_key(directory: Path, name: str, roles: Sequence[str]) -> Path:
@@ -187,14 +188,14 @@ def new_key(directory: Path, name: str, roles: Sequence[str]) -> Path:
     unknown = [role for role in roles if role not in ROLES]
     if unknown or not roles:
         raise BadKeys(name, f"roles are {', '.join(ROLES)}; {', '.join(unknown) or 'none'} was given")
-    server = AuthorizedKeys(directory).server
+    nodes = AuthorizedKeys(directory).as_client
     if (_allowed(directory) / f"{name}.json").exists():
         raise BadKeys(name, "there is such a key; revoke it first, or choose another name")
-    pair = _pair(name, tuple(dict.fromkeys(roles)))
+    allowed = Key(name, tuple(dict.fromkeys(roles)), zmq.curve_keypair()[0].decode())
     handed = directory / "handed" / f"{name}.secret.json"
-    access = access_secret(server.secret, pair.public)
-    _write(handed, Key(pair.name, pair.roles, pair.public, pair.secret, server.public, access), _SECRET_MODE)
-    _write(_allowed(directory) / f"{name}.json", Key(pair.name, pair.roles, pair.public), _PUBLIC_MODE)
+    access = access_secret(nodes.secret, allowed.public)
+    _write(handed, replace(allowed, access=access, certificate=nodes.certificate), _SECRET_MODE)
+    _write(_allowed(directory) / f"{name}.json", allowed, _PUBLIC_MODE)
     return handed
 
 
@@ -231,19 +232,20 @@ def read_key(path: Path) -> Key:
             tuple(map(str, found["roles"])),
             str(found["public"]),
             str(found.get("secret", "")),
-            str(found.get("server", "")),
             str(found.get("access", "")),
+            str(found.get("certificate", "")),
         )
         mode = path.stat().st_mode & 0o777
     except OSError as error:
         raise BadKeys(str(path), error.strerror or str(error)) from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadKeys(str(path), f"it is no key file: {error!r}") from None
-    if not all(_is_key(text) for text in (key.public, key.secret or key.public, key.server or key.public)) or any(
-        role not in ROLES for role in key.roles
-    ):
+    known = all(role in ROLES for role in key.roles)
+    if not known or not _is_key(key.public) or not _is_key(key.secret or key.public):
         raise BadKeys(str(path), f"it is no key file: keys have {KEY_SIZE} characters, roles are {', '.join(ROLES)}")
-    if key.secret and mode & 0o077:
+    if key.access and _BEGIN not in key.certificate:
+        raise BadKeys(str(path), "it was handed out by a ring without a certificate: a new one is wanted")
+    if (key.secret or key.access) and mode & 0o077:
         raise BadKeys(str(path), f"others than its owner may read this secret (mode {mode:o}): chmod 600 it")
     return key
 
@@ -259,11 +261,6 @@ def environment_key() -> Key | None:
     """The key in the file that TOWLINE_KEYS names, None where it names none. Raises BadKeys."""
     path = os.environ.get(ENVIRONMENT)
     return read_key(Path(path)) if path else None
-
-
-def _pair(name: str, roles: tuple[str, ...]) -> Key:
-    public, secret = zmq.curve_keypair()
-    return Key(name, roles, public.decode(), secret.decode())
 
 
 def _keys_in(directory: Path, *, skipping: bool = False) -> list[Key]:
@@ -283,6 +280,23 @@ def _server(directory: Path) -> Path:
     return directory / "server.secret.json"
 
 
+def certificate_of(directory: Path) -> Path:
+    """The certificate of a ring and its private key, PEM."""
+    return directory / "server.pem"
+
+
+def _check_certificate(path: Path) -> None:
+    """Raises BadKeys."""
+    try:
+        mode, text = path.stat().st_mode & 0o777, path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadKeys(str(path), getattr(error, "strerror", None) or str(error)) from None
+    if _BEGIN not in text:
+        raise BadKeys(str(path), "it holds no certificate")
+    if mode & 0o077:
+        raise BadKeys(str(path), f"others than its owner may read this secret (mode {mode:o}): chmod 600 it")
+
+
 def _allowed(directory: Path) -> Path:
     return directory / "allowed"
 
@@ -292,17 +306,22 @@ def _revoked(directory: Path) -> Path:
 
 
 def _write(path: Path, key: Key, mode: int) -> None:
-    """Durably, and never with wider rights for a moment. Raises BadKeys when it cannot be written."""
+    """Raises BadKeys when it cannot be written."""
     content: dict[str, Any] = {"name": key.name, "roles": key.roles, "public": key.public}
     content |= {"secret": key.secret} if key.secret else {}
-    content |= {"server": key.server} if key.server else {}
     content |= {"access": key.access} if key.access else {}
+    content |= {"certificate": key.certificate} if key.certificate else {}
+    _write_durably(path, (json.dumps(content, indent=1) + "\n").encode(), mode)
+
+
+def _write_durably(path: Path, data: bytes, mode: int) -> None:
+    """Never with wider rights for a moment. Raises BadKeys when it cannot be written."""
     staged = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(json.dumps(content, indent=1) + "\n")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(descriptor)
         staged.replace(path)

@@ -21,10 +21,10 @@ from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, MIB, PARTS_MAX, SESSIONS_MAX
 
 from .context import Context, Socket, set_common
-from .curve_auth import CurveAuth, key_of_frame
+from .curve_auth import CurveAuth
 from .endpoints import Endpoint, parse
 from .handshake import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
-from .keys import NODE_ROLES, AuthorizedKeys
+from .keys import AuthorizedKeys
 from .memory_limit import anonymous_bytes, trim_memory
 from .native import ReceivedPart
 from .shares import Connection, PeerShares, size_on_the_wire
@@ -43,7 +43,7 @@ LOOPBACK_SEND_BUFFER: Final = MIB
 SYSTEM_CHOOSES: Final = -1
 NAME_MAX: Final = 100  # characters of what a peer calls itself, in the log
 AGAIN_S: Final = 0.02  # between two attempts to bind again
-TEND_S: Final = 1.0  # between two checks of the memory and at keys that were revoked
+TEND_S: Final = 1.0  # between two checks of the memory
 _GIVEN: Final = b"\0"  # how names begin that ZeroMQ gave
 _LAST: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -61,15 +61,11 @@ class Sent(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """A peer that greeted: its facts, the agreed version, and its key on a port with CURVE.
-
-    `connection` is the one that the greeting came on.
-    """
+    """A peer that greeted: its facts, the agreed version, and the connection that the greeting came on."""
 
     peer: bytes
     version: int
     facts: dict[str, Any]
-    key: str = ""
     connection: Connection | None = None
 
 
@@ -102,7 +98,7 @@ class Server:
     `greet` gets the facts of a peer that passed, and returns more facts for its welcome or raises LinkRefused.
     `refused` hears of every greeting that is refused: its facts, if they could be read, and why.
     `counted` is called for each peer that was cut because it took more than its share.
-    With `keys`, TCP endpoints accept these keys alone, in those of `roles` that a key has.
+    With `keys`, TCP endpoints accept nodes of that ring alone, and are encrypted.
     Raises InvalidEndpoint, and CannotListen when an address is taken.
     """
 
@@ -118,11 +114,10 @@ class Server:
         frame_size_max: int = FRAME_SIZE_MAX,
         high_water: int = LINK_HIGH_WATER,
         keys: AuthorizedKeys | None = None,
-        roles: frozenset[str] = NODE_ROLES,
     ) -> None:
         self._context = context
         self._limits = frame_size_max, high_water
-        self._curve = CurveAuth(context, keys, roles) if keys is not None else None
+        self._curve = CurveAuth(context, keys) if keys is not None else None
         self._tend_at = 0.0
         self._counted = counted
         self._dropped: dict[bytes, float] = {}  # what is left of these is thrown away, since when
@@ -218,16 +213,16 @@ class Server:
             return None
         if peer in self._dropped:
             return None
-        session = None if kind_of(parts[0]) == Kind.GREETING else self.greeted(peer, frame, map(len, parts))
+        session = None if kind_of(parts[0]) == Kind.GREETING else self.greeted(peer, map(len, parts))
         if session is None:
             self._answer_stranger(peer, parts, frame)
             return None
         return Request(peer, session, parts, frame)
 
-    def greeted(self, peer: bytes, frame: ReceivedPart, sizes: Iterable[int]) -> Session | None:
+    def greeted(self, peer: bytes, sizes: Iterable[int]) -> Session | None:
         """The session of a peer of which a message with parts of these sizes was taken just now."""
         session = self._sessions.get(peer)
-        if session is None or not self._is_of(session, frame):
+        if session is None:
             return None
         self._sessions.move_to_end(peer)
         if session.connection is not None:
@@ -280,12 +275,9 @@ class Server:
     def send(self, peer: bytes, parts: Sequence[Buffer], copy: bool = True) -> Sent:
         """Sends one message. With `copy` False large parts are sent from where they stand: keep them unchanged.
 
-        That a full peer is gone, a server notices only while it goes on to `receive`. Behind a lock only who is greeted
-        is sent anything: what was held for a key that was revoked goes nowhere.
+        That a full peer is gone, a server notices only while it goes on to `receive`.
         """
         session = self._sessions.get(peer)
-        if self._curve is not None and session is None:
-            return Sent.GONE
         sent = self._send(peer, parts, copy)
         if session is not None and session.connection is not None and sent is Sent.SENT:
             size = sum(map(len, parts))
@@ -356,7 +348,9 @@ class Server:
             return
         self._tend_at = now + TEND_S
         if self._curve is not None:
-            self._tend_curve(self._curve)
+            for _ in range(UNANSWERED_PER_TURN):  # requests that never end must not keep new peers out
+                if not self._curve.answer():
+                    break
         if self._cut:
             trim_memory()
             self._cut = False
@@ -382,18 +376,6 @@ class Server:
             self.handle_ended()
         if time.monotonic() >= self._tend_at:
             self.tend()
-
-    def _tend_curve(self, curve: CurveAuth) -> None:
-        for _ in range(UNANSWERED_PER_TURN):  # requests that never end must not keep new peers out
-            if not curve.answer():
-                break
-        gone = curve.keys.revoked({session.key for session in self._sessions.values()})
-        for session in [session for session in self._sessions.values() if session.key in gone]:
-            self._sessions.pop(session.peer)
-
-    def _is_of(self, session: Session, frame: ReceivedPart) -> bool:
-        """A session outlives its connection, and a peer may name itself as it likes: the key must be the same."""
-        return self._curve is None or key_of_frame(frame) == session.key
 
     def close(self) -> None:
         self._sessions.clear()
@@ -478,7 +460,6 @@ class Server:
             greeting = parse_greeting(parts)
             facts = greeting.facts
             compare(facts, self._own)
-            key = "" if self._curve is None else self._curve.check(greeting.facts, frame)
             welcome = {**self._own, **self._greet(greeting.facts)}
         except MalformedFrame as error:
             refused = LinkRefused(MALFORMED, error.describe())
@@ -493,7 +474,7 @@ class Server:
         if self._vanished.pop(peer, None) is not None:  # a name of its own, on another connection
             self._list_unheard()
         connection.name = f"{facts.get('role')} {facts.get('name')!r}"[:NAME_MAX]
-        self._sessions[peer] = Session(peer, greeting.version, greeting.facts, key, connection)
+        self._sessions[peer] = Session(peer, greeting.version, greeting.facts, connection)
         self._sessions.move_to_end(peer)
         if len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)

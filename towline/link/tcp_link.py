@@ -1,6 +1,6 @@
 """The connecting side of a link over a node's remoting port: TCP, plain or with TLS, used on the caller's thread.
 
-A port of ZeroMQ's says so by its first byte, before it is asked anything (RFC 23): then another kind of link is made.
+A port of ZeroMQ's says so by its first byte, before it is asked anything (RFC 23): it is for other nodes.
 """
 
 import contextlib
@@ -15,13 +15,13 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import zmq
 
-from towline.errors import LinkRefused, MalformedFrame, NoAnswer, Remedy, TowlineError
+from towline.errors import LinkRefused, MalformedFrame, NoAnswer
 from towline.format.remoting.wire_message import HEAD_SIZE, decode_message, encode_message, message_size
 from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import KIB, MIB
 
 from .dealer import MUTE, NOBODY, SILENCE
-from .endpoints import TLS, parse
+from .endpoints import parse
 from .handshake import NOT_GREETED, encode_greeting, read_refusal, read_welcome
 from .keys import Key
 from .poller import Writing
@@ -32,17 +32,12 @@ from .wire import watch_sources
 READ_SIZE: Final = 64 * KIB  # read at once; a longer message is read into memory of its own
 OUT_MAX: Final = 16 * MIB  # bytes that wait for the node to take them: beyond it a send fails
 BROKEN_OFF: Final = "what listens there breaks the connection off"
+FOR_NODES: Final = "what listens there speaks ZeroMQ, as nodes do with each other: clients come to its listen_port"
 PARTS_AT_ONCE: Final = 64  # of one sendmsg
 JOINED_MAX: Final = 64 * KIB  # bytes of a message that TLS gets at once
 PROBE_S: Final = 2  # a node that vanished without closing is noticed: after so many idle seconds it is asked,
 PROBES: Final = 4  # this many times
 _ZEROMQ: Final = 0xFF
-
-
-class SpeaksZeroMQ(TowlineError, remedy=Remedy.FIX_CALL):
-    """The port is not the remoting port, but one of ZeroMQ's."""
-
-    endpoint: str
 
 
 class TcpLink:
@@ -67,7 +62,7 @@ class TcpLink:
         self._begin = self._end = 0  # of what is in `_in`
         self._large: memoryview | None = None  # a long message, and how much of it is there
         self._filled = 0
-        self._tls = ClientTls(parsed) if parsed.scheme == TLS else None
+        self._tls = ClientTls.begun(parsed, key)
         self._shaken = self._tls is None
         self._shake_until = 0.0
         self._failed: OSError | None = None  # why the connection was lost
@@ -103,7 +98,7 @@ class TcpLink:
     def try_greet(self) -> dict[str, Any] | None:
         """Connects and greets, without waiting: the node's facts, None while there is no welcome.
 
-        Raises LinkRefused (both sides' values are in its sentence), NoAnswer, SpeaksZeroMQ.
+        Raises LinkRefused (both sides' values are in its sentence), NoAnswer.
         """
         if not self._connected:
             self._finish_connecting()
@@ -329,7 +324,7 @@ class TcpLink:
                 self._out.popleft()
 
     def _next_message(self) -> list[Buffer] | None:
-        """Raises MalformedFrame, SpeaksZeroMQ."""
+        """Raises MalformedFrame; NoAnswer at a port for nodes."""
         while True:
             if self._large is not None:
                 if self._filled == len(self._large):
@@ -348,7 +343,8 @@ class TcpLink:
     def _measure(self) -> int:
         came = self._in[self._begin : self._end]
         if self._tls is None and not self._heard and came[0] == _ZEROMQ:
-            raise SpeaksZeroMQ(self.endpoint)
+            self._lost = True
+            raise NoAnswer(self.endpoint, 0, FOR_NODES)
         size = message_size(came)
         self._heard = self._heard or size > 0
         return size

@@ -4,6 +4,8 @@
 
 Who answers has to show a certificate for HOST, that the system's certificates vouch for, or those of `ca`. `cert` and
 `key` are our own, for who asks for one; the key may stand in the file of `cert`. All are PEM.
+
+With a key file of a ring `tcp://HOST:PORT` is TLS too: who answers has to show the ring's certificate, wherever it is.
 """
 
 import logging
@@ -17,6 +19,7 @@ from towline.format.wire.frames import Buffer
 from towline.limits import KIB
 
 from .endpoints import TLS, Endpoint
+from .keys import RING_HOST, BadKeys, Key
 
 SHAKE_S: Final = 10.0  # who takes longer for the handshake is given up
 TLS_REFUSED: Final = "TLS"
@@ -29,11 +32,19 @@ _TROUBLES: Final = {  # of a certificate, by X509_V_ERR of OpenSSL
     64: _FOR_ANOTHER,
 }
 _UNTRUSTED: Final = "is not trusted ({why}): give what vouches for it by ?ca=FILE"
+_OTHER_RING: Final = "is not the one of our key's ring: use a key that `towline keys new` made in the ring of that node"
+_PLAIN: Final = "write tcp:// where that is meant"
+_NO_RING: Final = "leave the key file out where nobody wants one"
+_NO_OFFER: Final = (
+    "tls_server_cert_path, or write tcp:// for plain TCP",
+    "keys_dir, or leave the key file out",
+)
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "UNEXPECTED_MESSAGE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
 _ABOUT_OURS: Final = ("CERTIFICATE", "UNKNOWN_CA")  # in the name of an alert
 _Stamp = tuple[tuple[str, int, int], ...]
 
 log = logging.getLogger(__name__)
+_of_rings: Final[dict[str, ssl.SSLContext]] = {}
 _contexts: Final[dict[tuple[tuple[str, str], ...], tuple[_Stamp, ssl.SSLContext]]] = {}
 
 
@@ -63,15 +74,40 @@ def check(endpoint: Endpoint) -> None:
         ClientTls(endpoint)
 
 
+def ring_context(certificate: str) -> ssl.SSLContext:
+    """For nodes that show this certificate (PEM), and no others. Raises BadKeys."""
+    known = _of_rings.get(certificate)
+    if known is None:
+        known = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        known.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            known.load_verify_locations(cadata=certificate)
+        except ssl.SSLError as error:
+            raise BadKeys("the key file", f"its certificate is of no use: {error}") from None
+        _of_rings[certificate] = known
+    return known
+
+
 class ClientTls:
     """Of one connection, whose socket never waits."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        """Raises InvalidEndpoint."""
+    @classmethod
+    def begun(cls, endpoint: Endpoint, key: Key | None) -> "ClientTls | None":
+        """As the endpoint and the key want it; None where that is plain TCP. Raises InvalidEndpoint, BadKeys."""
+        return cls(endpoint, key) if endpoint.scheme == TLS or (key is not None and key.certificate) else None
+
+    def __init__(self, endpoint: Endpoint, key: Key | None = None) -> None:
+        """Raises InvalidEndpoint, BadKeys."""
         self._endpoint = endpoint
         self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._by_ring = endpoint.scheme != TLS
+        if self._by_ring:
+            assert key is not None
+            context, host = ring_context(key.certificate), RING_HOST
+        else:
+            context, host = client_context(endpoint), endpoint.host
         try:
-            self._tls = client_context(endpoint).wrap_bio(self._came, self._goes, server_hostname=endpoint.host)
+            self._tls = context.wrap_bio(self._came, self._goes, server_hostname=host)
         except ValueError as error:
             raise InvalidEndpoint(str(endpoint), f"no certificate can be for this host: {error}") from None
 
@@ -118,14 +154,14 @@ class ClientTls:
         host = self._endpoint.host
         if isinstance(error, ssl.SSLCertVerificationError):
             trouble = _TROUBLES.get(error.verify_code, _UNTRUSTED).format(host=host, why=error.verify_message)
-            return TlsRefused(TLS_REFUSED, f"the certificate of {host} {trouble}")
+            return TlsRefused(TLS_REFUSED, f"the certificate of {host} {_OTHER_RING if self._by_ring else trouble}")
         if not isinstance(error, ssl.SSLError) or isinstance(error, (ssl.SSLEOFError, ssl.SSLSyscallError)):
             return None
         reason = error.reason or str(error)
         if reason in _NO_TLS:
-            why = "what listens there does not speak TLS: write tcp:// where that is meant, or its listen_port"
+            why = f"what listens there does not speak TLS: {_NO_RING if self._by_ring else _PLAIN}, or its listen_port"
         elif reason == "SSLV3_ALERT_HANDSHAKE_FAILURE":
-            why = "it offers no TLS that we take: on a node set tls_server_cert_path, or write tcp:// for plain TCP"
+            why = f"it offers no TLS that we take: on a node set {_NO_OFFER[self._by_ring]}"
         elif "ALERT" in reason and any(word in reason for word in _ABOUT_OURS):
             why = f"it does not take our certificate ({reason}): give one that it trusts by ?cert=FILE&key=FILE"
         else:

@@ -11,9 +11,8 @@
     id = 0                            # broker_id
     host = "127.0.0.1"                # where the others and the clients reach it
     listen = "127.0.0.1"              # the address it binds; the host's where that is an address
-    port = 11000                      # of clients; ha is the next one, put 9 above, serve 10 above, schedule 11 above
-    ha_listen_port = 11001            # or one by one: listen_port (0: none), ha_listen_port, put_port, serve_port,
-                                      # schedule_port
+    port = 11000                      # of clients; the next one is for other nodes
+    ha_listen_port = 11001            # or one by one: listen_port (0: none), ha_listen_port
     store = "stores/a-0"              # relative to this file
     runtime = "/run/towline/a-0"      # its XDG_RUNTIME_DIR; the environment's where it is left out
     settings = { }                    # of this node
@@ -145,7 +144,6 @@ def _node(table: _Table, group: str, path: Path) -> Node:
         host=host,
         listen=_listen(table, host),
         ports=_ports(table),
-        names_listen_port=LISTEN in table.said,
         store=_place(path, table.get("store", str)),
         runtime=None if runtime is None else _place(path, table.get("runtime", str)),
         settings=MappingProxyType(dict(table.get("settings", dict, {}))),

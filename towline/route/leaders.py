@@ -1,7 +1,7 @@
 """The leader of each group of a cluster as etcd has it, for clients of `etcd:http://host:port/cluster`.
 
-Keys below /towline/<cluster>/<group>/ are written by the nodes. `leader` is {put: [...], serve: [...], ...}, and absent
-while nobody leads; the other keys stay, so a group without a leader is still known.
+Keys below /towline/<cluster>/<group>/ are written by the nodes. `leader` is {remoting: [...], ha: [...], ...}, and
+absent while nobody leads; the other keys stay, so a group without a leader is still known.
 """
 
 import json

@@ -1,26 +1,22 @@
-"""The nodes of a cluster as its file names them: groups, their nodes, and the endpoints of each service.
+"""The nodes of a cluster as its file names them: groups, their nodes, and where each is reached.
 
 The module is pure and light enough for a client. Which node is master is not in the file; the node's greeting says it.
 """
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-LISTEN, HA, PUT = "listen_port", "ha_listen_port", "put_port"
-SERVE, SCHEDULE = "serve_port", "schedule_port"
+LISTEN, HA = "listen_port", "ha_listen_port"
 # Service -> the setting of its port, and how far above `port` it lies where the file gives that alone.
-SERVICES: Final = MappingProxyType(
-    {"remoting": (LISTEN, 0), "ha": (HA, 1), "put": (PUT, 9), "serve": (SERVE, 10), "schedule": (SCHEDULE, 11)}
-)
+SERVICES: Final = MappingProxyType({"remoting": (LISTEN, 0), "ha": (HA, 1)})
 PORTS: Final = MappingProxyType(dict(SERVICES.values()))  # setting -> distance from `port`
 
 Settings = MappingProxyType[str, Any]
 
-_INSECURE: Final = "insecure"
+_RING: Final = ("keys_dir", "keysDir")
 _TLS_MODE: Final = ("tls_server_mode", "tlsServerMode")
 _TLS_ALONE: Final = "enforcing"
 
@@ -34,7 +30,6 @@ class Node:
     host: str  # under which the others and the clients reach it
     listen: str  # the address that it binds
     ports: MappingProxyType[str, int]  # service -> TCP port; of `remoting` it may be 0, for none
-    names_listen_port: bool  # else that port follows from `port`, where the settings allow one
     store: Path
     runtime: Path | None
     settings: Settings  # of this node alone
@@ -44,18 +39,16 @@ class Node:
         return f"{self.group}-{self.id}"
 
     def address(self, service: str) -> str:
-        """The host:port of `remoting`, `put`, `serve`, `ha` or `schedule`."""
+        """The host:port of `remoting` or `ha`."""
         return f"{self.host}:{self.ports[service]}"
 
-    def endpoint(self, service: str) -> str:
-        return f"tcp://{self.address(service)}"
-
-    def takes_plain_clients(self, of_group: Settings) -> bool:
-        """Whether its `listen_port` is open to clients without TLS, as its settings and those of its group say."""
+    def endpoint(self, of_group: Settings) -> str:
+        """Where its clients come, "" for a node without a port for them. Those of a ring find TLS by their key file."""
         said = {**of_group, **self.settings}
         mode = next((str(said[key]).lower() for key in _TLS_MODE if key in said), "")
-        open_to_all = ipaddress.ip_address(self.listen).is_loopback or str(said.get(_INSECURE)).lower() == "true"
-        return bool(self.ports["remoting"]) and open_to_all and mode != _TLS_ALONE
+        has_ring = any(said.get(key) for key in _RING)
+        scheme = "tls" if mode == _TLS_ALONE and not has_ring else "tcp"
+        return f"{scheme}://{self.address('remoting')}" if self.ports["remoting"] else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +71,12 @@ class Group:
                 return node
         raise KeyError(number)
 
-    def endpoints(self, service: str) -> tuple[str, ...]:
-        """The endpoints of every node, the first master's in front: a client tries them until one welcomes it."""
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Where clients come, the first master in front: a client tries them until one welcomes it."""
         others = (node for node in self.nodes if node.id != self.master)
-        return tuple(node.endpoint(service) for node in (self.first_master, *others))
-
-    def endpoints_of_clients(self, service: str) -> tuple[str, ...]:
-        """The same for clients: one address for all services, where a node has one that takes them without TLS."""
-        taking = {node.id for node in self.nodes if node.takes_plain_clients(self.settings)}
-        others = (node for node in self.nodes if node.id != self.master)
-        nodes = (self.first_master, *others)
-        return tuple(node.endpoint("remoting" if node.id in taking else service) for node in nodes)
+        found = (node.endpoint(self.settings) for node in (self.first_master, *others))
+        return tuple(filter(None, found))
 
 
 @dataclass(frozen=True, slots=True)

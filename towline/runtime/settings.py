@@ -136,7 +136,7 @@ class Settings(
     @property
     def store_port(self) -> int:
         """The port in records' STOREHOST, and so in the ids that clients make of them: there they ask for a message."""
-        return self.listen_port or self.put_port
+        return self.listen_port
 
     @model_validator(mode="before")
     @classmethod
@@ -249,8 +249,9 @@ def _broken_tls(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     certificate, private = s.tls_server_cert_path, s.tls_server_key_path
     if (certificate is None) != (private is None):
         yield ("tls_server_cert_path", "tls_server_key_path"), "go together: a certificate, and its private key"
-    elif certificate is None and s.tls_server_mode is TlsMode.ENFORCING:
-        yield ("tls_server_mode",), "ENFORCING needs tls_server_cert_path and tls_server_key_path"
+    elif certificate is None and s.keys_dir is None and s.tls_server_mode is TlsMode.ENFORCING:
+        why = "ENFORCING needs a certificate: set keys_dir, which has one, or tls_server_cert_path and its key"
+        yield ("tls_server_mode",), why
 
 
 def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -22,15 +22,15 @@ A value comes from the first of these that has it:
 
 An unknown key is refused in each of them, and the nearest right one is named. Keys of RocketMQ that mean nothing to
 Towline (name servers, thread pools, DLedger, RocksDB, timers) are accepted in a `broker.conf` and listed as ignored.
-A broker.conf may also hold Towline's own keys, in RocketMQ's way of spelling (`servePort`).
+A broker.conf may also hold Towline's own keys, in RocketMQ's way of spelling (`keysDir`).
 
 Where SYNC_MASTER is set, `in_sync_replicas` is 2 unless it is given; where SLAVE is set, `broker_id` is 1. A put
 request is never larger than a segment, whatever `request_size_max` says.
 
-Clients come to `listen_port`. Beyond loopback it takes TLS, or `insecure`: where neither is set and it is not given, it
-is 0, and `towline master start` and `status` say so. `name_server_port` and `fast_listen_port` are RocketMQ's numbers
-beside RocketMQ's own `listen_port`, 10911, and 0 beside every other one, so that two nodes of one machine differ by
-`listen_port`, `put_port`, `serve_port` and `ha_listen_port` alone.
+All clients come to `listen_port`. Beyond loopback it takes TLS alone, with the certificate of the ring in `keys_dir`,
+unless `insecure` is set. `name_server_port` and `fast_listen_port` are RocketMQ's numbers beside RocketMQ's own
+`listen_port`, 10911, and 0 beside every other one, so that two nodes of one machine differ by `listen_port` and
+`ha_listen_port` alone.
 """
 
 

@@ -28,7 +28,6 @@ from towline.limits import (
 
 INT32_MAX = 2**31 - 1
 LISTEN_PORT, FAST_LISTEN_PORT, HA_PORT, NAME_SERVER_PORT = 10_911, 10_909, 10_912, 9_876  # RocketMQ's numbers
-PUT_PORT = 10_920
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -376,8 +375,7 @@ class NodeKeys(Group):
     )
     listen_port: int = clients_port(
         LISTEN_PORT,
-        "TCP port for RocketMQ's own clients, and ours; where it is not given, 0 beyond loopback without TLS "
-        "(`tls_server_mode` ENFORCING, a certificate and its key), unless `insecure`",
+        "TCP port of all clients, RocketMQ's own and ours; beyond loopback over TLS alone, unless `insecure`",
     )
     ha_listen_port: int = port(HA_PORT, "port for slaves")
 
@@ -386,7 +384,9 @@ class TowlineKeys(Group):
     title: ClassVar[str] = "Towline's own"
 
     listen_host: str = key("127.0.0.1", "", "address to listen on; beyond loopback it takes `keys_dir`")
-    keys_dir: Path | None = key(None, "", "key ring of `towline keys new`: TCP takes its keys alone, encrypted")
+    keys_dir: Path | None = key(
+        None, "", "key ring of `towline keys new`: TCP takes its keys alone, and `listen_port` has its certificate"
+    )
     insecure: bool = switch(False, "listen beyond loopback without keys: whoever reaches the ports owns the store")
     name_server_port: int = clients_port(
         NAME_SERVER_PORT,
@@ -399,15 +399,15 @@ class TowlineKeys(Group):
         "beside another `listen_port`",
     )
     tls_server_mode: TlsMode = key(
-        TlsMode.PERMISSIVE, "", "of `listen_port`: TLS never, where a client begins with it, or always"
+        TlsMode.PERMISSIVE,
+        "",
+        "of `listen_port`: TLS never, where a client begins with it, or always; where it is not given, always beyond "
+        "loopback, unless `insecure`",
     )
-    tls_server_cert_path: Path | None = key(None, "", "PEM file of the certificate, with those above it")
+    tls_server_cert_path: Path | None = key(
+        None, "", "PEM file of a certificate, with those above it, beside the one of `keys_dir`"
+    )
     tls_server_key_path: Path | None = key(None, "", "PEM file of its private key")
-    put_port: int = port(PUT_PORT, "port for puts")
-    serve_port: int = port(10_921, "port for pulls and lookups")
-    schedule_port: int = port(
-        10_922, "port for the ends of transactions; the next free one after `serve_port` where that is set"
-    )
     request_size_max: int = size(REQUEST_SIZE_MAX, "most record bytes of one put request", highest=KERNEL_BYTES_MAX)
     shared_memory_puts: bool = switch(
         True, "producers on this machine, of the node's own user, may put through rings in shared memory"

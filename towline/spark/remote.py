@@ -131,7 +131,7 @@ def partitions(options: SourceOptions, selection: Selection) -> list[Partition]:
     """
     found: list[Partition] = []
     topics: set[str] = set()
-    groups = [Group(way, options, selection) for way in group_routes(options.endpoint, "serve")]
+    groups = [Group(way, options, selection) for way in group_routes(options.endpoint)]
     for group in groups:
         with closing(group):
             found += group.partitions()

@@ -182,7 +182,7 @@ class RemoteTail:
     def __init__(self, options: SourceOptions, selection: Selection) -> None:
         """Raises BadOption for several groups, InvalidEndpoint."""
         self._options, self._selection = options, selection
-        found = group_routes(options.endpoint, "serve")
+        found = group_routes(options.endpoint)
         if len(found) != 1:
             raise BadOption("endpoint", options.endpoint, "a stream reads one group of nodes; these are several")
         self._group: Any = None  # a towline.spark.remote.Group

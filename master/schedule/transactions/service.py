@@ -25,14 +25,12 @@ from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kin
 from towline.limits import KIB
 from towline.link.context import Context
 from towline.link.endpoints import ipc_endpoint
-from towline.link.keys import PUT_ROLES
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.node.peers.handshake import own_facts, welcome
 from towline.node.peers.local_links import DEADLINE_MS, RETRY_MS, GroupOffsetsReporter, LocalLink, Outbox
 from towline.node.process.context import Node
-from towline.node.process.curve_keys import key_ring_of
-from towline.node.process.endpoints import endpoints_of
+from towline.node.process.endpoints import local_endpoint
 from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.positions import Counter, Duty, Position
 
@@ -77,11 +75,9 @@ class TransactionService:
         self._file = TransactionOffsetsFile(node, node.ringer(Duty.SCHEDULE).ring)
         self._server = Server(
             context,
-            endpoints_of(settings, node.runtime, "master")[SERVICE],
+            [local_endpoint(node.runtime, SERVICE)],
             own=own,
             greet=welcome(node),
-            keys=key_ring_of(node),
-            roles=PUT_ROLES,
             counted=lambda: node.line.count(Counter.REFUSED),
         )
         poller.add(self._server)

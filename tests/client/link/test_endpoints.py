@@ -15,7 +15,7 @@ from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused, DeliveryTimeout, StoreBusy
 from towline.client.group.consumer import GroupConsumer
 from towline.client.link.connection import Connection, own_facts
-from towline.client.link.endpoints import masters, named_masters, neighbour, ports_like, several
+from towline.client.link.endpoints import masters, masters_like, neighbour, several
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.errors import InvalidEndpoint, LinkRefused, NoAnswer
@@ -83,20 +83,20 @@ class TestNames:
         with pytest.raises(InvalidEndpoint):
             several(given)
 
-    def test_what_a_node_says_of_its_master_is_checked(self):
-        facts = {"master": {"put": ["tcp://a:1", "nonsense", 3], "serve": "tcp://b:1"}}
-        assert named_masters(facts, "put") == ("tcp://a:1",)
-        assert named_masters(facts, "serve") == named_masters({"master": 7}, "put") == ()
+    @pytest.mark.parametrize("came", ["", "ipc:///run/serve.sock"])
+    def test_what_a_node_says_of_its_master_is_checked(self, came):
+        assert masters_like(came, {"master": {"remoting": ["tcp://a:1", "nonsense", 3]}}) == ("tcp://a:1",)
+        for facts in ({"master": {"remoting": "tcp://b:1"}}, {"master": 7}, {"master": {}}, {}):
+            assert masters_like(came, facts) == ()
 
-    def test_of_who_came_by_a_remoting_port_the_masters_is_named_alike(self):
-        facts = {"master": {"serve": ["tcp://a:1"], "remoting": ["tcp://a:2", "nonsense"]}}
-        assert ports_like("tcp://b:2", facts) == ("tcp://a:2",)
-        assert ports_like("tls://b:2?ca=/ca.pem", facts) == ("tls://a:2?ca=/ca.pem",)
-        assert ports_like("tls://b:2", {"master": {"serve": ["tcp://a:1"]}}) == ()
+    def test_of_who_came_over_tcp_the_masters_port_is_named_alike(self):
+        facts = {"master": {"remoting": ["tcp://a:2", "nonsense"]}}
+        assert masters_like("tcp://b:2", facts) == ("tcp://a:2",)
+        assert masters_like("tls://b:2?ca=/ca.pem", facts) == ("tls://a:2?ca=/ca.pem",)
 
-    def test_a_neighbour_is_reached_as_the_node_is(self):
-        assert neighbour("tls://a:2?ca=/ca.pem", "serve", {"serve_port": 3}) == "tls://a:3?ca=/ca.pem"
-        assert neighbour("tcp://[::1]:2", "serve", {"serve_port": 3}) == "tcp://[::1]:3"
+    @pytest.mark.parametrize("endpoint", ["tls://a:2?ca=/ca.pem", "tcp://[::1]:2", "rocketmq://a:9876"])
+    def test_over_tcp_one_port_has_every_service(self, endpoint):
+        assert neighbour(endpoint, "serve") == endpoint
 
 
 class TestLooking:
@@ -117,7 +117,7 @@ class TestLooking:
         assert connected(nodes[0].endpoint)[0] == nodes[0].endpoint
 
     def test_a_slave_tells_where_its_master_is(self, nodes):
-        nodes[0].welcome = {"broker_role": "slave", "master": {"put": [nodes[1].endpoint]}}
+        nodes[0].welcome = {"broker_role": "slave", "master": {"remoting": [nodes[1].endpoint]}}
         assert connected(nodes[0].endpoint)[0] == nodes[1].endpoint
 
     def test_one_that_refuses_us_is_passed_over(self, nodes):

@@ -39,7 +39,7 @@ def test_anything_else_is_refused(text: str):
 def test_a_broker_is_all_services_at_once():
     text = "rocketmq://a:9876/b"
     assert several(text) == (text,)
-    assert neighbour(text, "serve", {}) == text
+    assert neighbour(text, "serve") == text
 
 
 def test_the_file_of_keys_is_mqadmins(tmp_path: Path):

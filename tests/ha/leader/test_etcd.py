@@ -36,7 +36,7 @@ from towline.runtime.positions import Duty, Position, Positions
 from towline.runtime.settings import read_settings
 
 EMPTY = GroupView(None, 0, 0, None)
-WHERE = {"ha": ["tcp://127.0.0.1:1"], "put": [], "serve": []}
+WHERE = {"ha": ["tcp://127.0.0.1:1"], "remoting": []}
 
 
 @pytest.fixture(scope="module")

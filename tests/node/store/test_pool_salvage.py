@@ -102,9 +102,7 @@ def test_a_node_that_may_not_lock_so_much_memory_says_so_and_starts_without_a_po
         "transient_store_pool_enable": "true",
         "mapped_file_size_commit_log": MIB,
         "listen_port": 0,
-        "put_port": 0,
         "ha_listen_port": 0,
-        "serve_port": 0,
         "max_hash_slot_num": 1000,
         "max_index_num": 4000,
     }

@@ -27,7 +27,6 @@ from towline.start import home
 
 DEADLINE_S: Final = 60.0
 SETTINGS: Final = {
-    "put_port": 0,
     "ha_listen_port": 0,
     "enable_property_filter": True,
     "enable_consume_queue_ext": True,

@@ -29,7 +29,7 @@ CLOCK_STEP_S: Final = 0.01  # store times are whole milliseconds
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     levels = " ".join(f"{delay}s" for delay in DELAYS_S)
     root = tmp_path_factory.mktemp("handling")
-    made = TestNode("master", root / "master", put_port=0, ha_listen_port=0, message_delay_level=levels)
+    made = TestNode("master", root / "master", ha_listen_port=0, message_delay_level=levels)
     cleaning = ended(made)
     next(cleaning)
     try:

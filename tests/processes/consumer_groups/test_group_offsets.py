@@ -55,7 +55,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     made: list[TestNode] = []
 
     def new(**settings: object) -> TestNode:
-        given = {"put_port": 0, "ha_listen_port": 0, "flush_consumer_offset_interval": INTERVAL_MS} | settings
+        given = {"ha_listen_port": 0, "flush_consumer_offset_interval": INTERVAL_MS} | settings
         made.append(TestNode("master", tmp_path / f"node{len(made)}", **given))
         return made[-1]
 

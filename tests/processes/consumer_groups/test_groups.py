@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 LOCK_MS = 3_000
 QUEUES = 6
 SETTINGS = {
-    "put_port": 0,
     "ha_listen_port": 0,
     "consumer_expires_ms": 2_000,
     "flush_consumer_offset_interval": 200,

@@ -20,9 +20,7 @@ DEADLINE_S = 60.0
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[TestNode]:
-    made = TestNode(
-        "master", tmp_path / "node", put_port=0, ha_listen_port=0, keep_until_archived="true", **CLEANED_AT_ONCE
-    )
+    made = TestNode("master", tmp_path / "node", ha_listen_port=0, keep_until_archived="true", **CLEANED_AT_ONCE)
     cleaning = ended(made)
     next(cleaning)
     made.start()

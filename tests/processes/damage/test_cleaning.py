@@ -51,7 +51,7 @@ POOL = {"transient_store_pool_enable": "true", "flush_disk_type": "ASYNC_FLUSH",
 def pair(tmp_path, request) -> Iterator[tuple[TestNode, TestNode]]:
     """A master, with more settings where the test has a parameter, and its slave."""
     port, more = free_port(), getattr(request, "param", {})
-    master = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=port, **(CLEAN | more))
+    master = TestNode("master", tmp_path / "master", ha_listen_port=port, **(CLEAN | more))
     slave = TestNode("slave", tmp_path / "slave", ha_master_address=f"127.0.0.1:{port}", **CLEAN)
     ending = ended(master, slave)
     next(ending)

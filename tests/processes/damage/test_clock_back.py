@@ -49,7 +49,7 @@ def store_later(node, place, time):
 
 @pytest.mark.parametrize("ends", ["stop", "kill", "power cut"])
 def test_what_is_stored_after_the_clock_went_back_is_no_older_than_what_was_stored_before(tmp_path, ends):
-    node = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=0)
+    node = TestNode("master", tmp_path / "master", ha_listen_port=0)
     with ending(node):
         node.start()
         put(node, 2)

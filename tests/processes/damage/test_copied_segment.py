@@ -32,7 +32,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         "master",
         tmp_path_factory.mktemp("copied") / "store",
         mapped_file_size_commit_log=MIB,
-        serve_port=free_port(),
+        listen_port=free_port(),
         enable_property_filter=True,
     )
     ending = ended(made)
@@ -52,7 +52,7 @@ def node(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def tcp(node: TestNode) -> str:
-    return next(endpoint for endpoint in node.facts["endpoints"]["serve"] if endpoint.startswith("tcp"))
+    return str(node.facts["endpoints"]["remoting"][0])
 
 
 def reader(node: TestNode, way: str) -> Consumer | GroupConsumer:

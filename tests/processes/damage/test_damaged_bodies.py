@@ -40,7 +40,7 @@ def body(topic: str, number: int) -> bytes:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     root = tmp_path_factory.mktemp("node") / "store"
-    made = TestNode("master", root, put_port=free_port(), serve_port=free_port(), ha_listen_port=0)
+    made = TestNode("master", root, listen_port=free_port(), ha_listen_port=0)
     with ending(made):
         made.start()
         yield made
@@ -48,8 +48,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
         check_nothing_is_left(made)
 
 
-def tcp(node: TestNode, service: str = "serve") -> str:
-    return next(endpoint for endpoint in node.facts["endpoints"][service] if endpoint.startswith("tcp"))
+def tcp(node: TestNode) -> str:
+    return str(node.facts["endpoints"]["remoting"][0])
 
 
 def ipc(node: TestNode, service: str = "serve") -> str:
@@ -267,7 +267,7 @@ def test_a_requester_hears_that_its_reply_is_damaged_and_the_next_one_comes(node
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    made = Pair(tmp_path_factory.mktemp("pair"), serve_port=free_port())
+    made = Pair(tmp_path_factory.mktemp("pair"), listen_port=free_port())
     ending = ended(*made.nodes)
     next(ending)
     try:

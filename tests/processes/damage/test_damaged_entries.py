@@ -18,7 +18,7 @@ DAMAGED = 17  # entry of queue 1
 
 @pytest.fixture
 def node(tmp_path):
-    made = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=0)
+    made = TestNode("master", tmp_path / "master", ha_listen_port=0)
     ending = ended(made)
     next(ending)
     yield made

@@ -20,7 +20,7 @@ COUNT = 20
 @pytest.fixture
 def node(tmp_path) -> Iterator[TestNode]:
     ext = {"enable_consume_queue_ext": True}
-    made = TestNode("master", tmp_path, put_port=0, ha_listen_port=0, **CLEANED_AT_ONCE, **ext)
+    made = TestNode("master", tmp_path, ha_listen_port=0, **CLEANED_AT_ONCE, **ext)
     cleaning = ended(made)
     next(cleaning)
     made.start()

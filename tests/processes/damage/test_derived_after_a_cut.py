@@ -27,7 +27,7 @@ SIZE = 24 * KIB  # together more than a segment
 @pytest.fixture
 def node(tmp_path):
     settings = {"flush_interval_consume_queue": 600_000}  # after its first round the mark stands still
-    made = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=0, **settings)
+    made = TestNode("master", tmp_path / "master", ha_listen_port=0, **settings)
     ending = ended(made)
     next(ending)
     yield made

@@ -43,7 +43,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def node(disk: Path) -> Iterator[TestNode]:
-    made = TestNode("master", disk / "store", put_port=0, ha_listen_port=0, **SETTINGS)
+    made = TestNode("master", disk / "store", ha_listen_port=0, **SETTINGS)
     ending = ended(made)
     next(ending)
     yield made
@@ -237,7 +237,7 @@ def test_a_sparse_store_on_a_full_disk_starts_and_serves_and_never_touches_a_hol
 def test_a_slave_whose_disk_is_full_serves_what_it_has_and_catches_up_when_there_is_room(disk, tmp_path, putting):
     """Its master goes on meanwhile, and nothing of either is restarted."""
     port = free_port()
-    master = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=port, **SETTINGS)
+    master = TestNode("master", tmp_path / "master", ha_listen_port=port, **SETTINGS)
     slave = TestNode("slave", disk / "slave", ha_master_address=f"127.0.0.1:{port}", **SETTINGS)
     ending = ended(master, slave)
     next(ending)

@@ -33,7 +33,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def node(tmp_path: Path, memory: Path) -> Iterator[TestNode]:
-    made = TestNode("master", tmp_path / "store", put_port=0, ha_listen_port=0)
+    made = TestNode("master", tmp_path / "store", ha_listen_port=0)
     with ending(made):
         yield made
 

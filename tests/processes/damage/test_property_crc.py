@@ -138,7 +138,7 @@ def recovered(store: Store, **checks: bool) -> int:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[TestNode]:
-    made = TestNode("master", tmp_path / "alone", put_port=0, ha_listen_port=0)
+    made = TestNode("master", tmp_path / "alone", ha_listen_port=0)
     with ending(made):
         yield made
 

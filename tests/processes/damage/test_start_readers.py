@@ -38,7 +38,7 @@ def lose_derived_queues(node: TestNode) -> None:
 
 
 def test_readers_stay_where_they_were_until_the_queues_are_whole_again(tmp_path: Path) -> None:
-    node = TestNode("master", tmp_path, put_port=0, ha_listen_port=0, flush_disk_type="ASYNC_FLUSH")
+    node = TestNode("master", tmp_path, ha_listen_port=0, flush_disk_type="ASYNC_FLUSH")
     reput = None
     with ending(node):
         node.start()

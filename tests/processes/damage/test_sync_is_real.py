@@ -34,7 +34,6 @@ SMALL = {
     "max_hash_slot_num": 1000,
     "max_index_num": 4000,
     "listen_port": 0,
-    "serve_port": 0,
     "flush_disk_type": "SYNC_FLUSH",
     "sync_flush_timeout": FLUSH_TIMEOUT_MS,
     "slave_timeout": SLAVE_TIMEOUT_MS,
@@ -48,7 +47,7 @@ def start(role, store, **flags):
 
 @pytest.fixture
 def master(tmp_path):
-    launched = start("master", tmp_path / "master", put_port=0, ha_listen_port=0)
+    launched = start("master", tmp_path / "master", ha_listen_port=0)
     yield tmp_path / "master"
     launched.end()
 
@@ -139,10 +138,10 @@ def test_the_first_failed_sync_ends_acknowledgements_for_good(master, client):
     assert "sync_failed" in refused.sentence
     assert stop_node(master) is False, "a store whose sync failed must not count as clean"
     with pytest.raises(StoreSyncFailed, match="towline store mend"):
-        start("master", master, put_port=0, ha_listen_port=0)
+        start("master", master, ha_listen_port=0)
     assert command("store", "mend", "--store", master)["mended"] is False
     assert command("store", "mend", "--yes", "--store", master)["mended"] is True
-    again = start("master", master, put_port=0, ha_listen_port=0)
+    again = start("master", master, ha_listen_port=0)
     assert positions_of(master).get(Position.APPENDED) == positions_of(master).get(Position.FLUSHED) > 0
     again.end()
 
@@ -164,7 +163,7 @@ def test_a_failed_sync_of_a_queue_outlives_the_flush_process_that_met_it(master,
     assert command("master", "status", "--store", master)["positions"]["derived_sync_failed"] == 1
     assert stop_node(master) is False, "a queue that may be wrong on the disk must not count as clean"
     assert DurableFile(master).load().queues_durable == watermark
-    again = start("master", master, put_port=0, ha_listen_port=0)
+    again = start("master", master, ha_listen_port=0)
     positions = positions_of(master)
     end = positions.get(Position.APPENDED)
     await_(lambda: positions.get(Position.DISPATCHED) == end, 60.0, "the rest is derived again")
@@ -192,7 +191,7 @@ def command(*words: object) -> dict:
 @pytest.fixture
 def pair(tmp_path):
     port = free_port()
-    flags = {"broker_role": "SYNC_MASTER", "put_port": 0, "ha_listen_port": port}
+    flags = {"broker_role": "SYNC_MASTER", "ha_listen_port": port}
     master = start("master", tmp_path / "master", **flags)
     slave = start("slave", tmp_path / "slave", ha_master_address=f"127.0.0.1:{port}")
     in_sync = positions_of(tmp_path / "master")

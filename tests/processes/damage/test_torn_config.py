@@ -46,7 +46,7 @@ def saved_twice(node: TestNode, name: str) -> bool:
 
 
 def test_a_node_goes_on_with_the_generations_before_and_says_so(tmp_path: Path) -> None:
-    node = TestNode("master", tmp_path, message_delay_level="1s", put_port=0, ha_listen_port=0)
+    node = TestNode("master", tmp_path, message_delay_level="1s", ha_listen_port=0)
     cleaning = ended(node)
     next(cleaning)
     try:

@@ -48,7 +48,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
     endings = []
 
     def made(role: str = "master", name: str = "store", **settings: object) -> TestNode:
-        ports = {"put_port": 0, "ha_listen_port": 0}
+        ports = {"ha_listen_port": 0}
         node = TestNode(role, tmp_path / name, **(ports | settings))
         endings.append(ended(node))
         next(endings[-1])

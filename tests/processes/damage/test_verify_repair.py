@@ -29,7 +29,7 @@ COMMAND = "from towline.start import main; main()"
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[TestNode]:
     """A master without slaves that appends property CRCs, not started."""
-    made = TestNode("master", tmp_path / "store", put_port=0, ha_listen_port=0, enabled_append_prop_crc=True)
+    made = TestNode("master", tmp_path / "store", ha_listen_port=0, enabled_append_prop_crc=True)
     with ending(made):
         yield made
 

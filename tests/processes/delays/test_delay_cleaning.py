@@ -29,7 +29,6 @@ def node(tmp_path) -> Iterator[TestNode]:
     made = TestNode(
         "master",
         tmp_path,
-        put_port=0,
         ha_listen_port=0,
         message_delay_level="1h",
         timer_max_delay_sec=10 * HOUR_S,

@@ -78,7 +78,7 @@ def stored_first(node: TestNode, topic: str, keys: set[str]) -> tuple[dict[str, 
 
 
 def test_a_kill_doubles_what_was_delivered_within_a_second_also_where_the_disk_is_slow(tmp_path: Path) -> None:
-    node = TestNode("master", tmp_path, put_port=0, ha_listen_port=0, flush_disk_type="ASYNC_FLUSH")
+    node = TestNode("master", tmp_path, ha_listen_port=0, flush_disk_type="ASYNC_FLUSH")
     arming = Arming(tmp_path)
     cleaning = ended(node)
     next(cleaning)
@@ -110,8 +110,8 @@ def test_a_kill_doubles_what_was_delivered_within_a_second_also_where_the_disk_i
 
 
 def test_what_waits_in_a_level_that_the_settings_have_no_more_is_delivered_in_its_time(tmp_path: Path) -> None:
-    node = TestNode("master", tmp_path, message_delay_level="1s 5s", put_port=0, ha_listen_port=0)
-    fewer = TestNode("master", tmp_path, message_delay_level="1s", put_port=0, ha_listen_port=0)
+    node = TestNode("master", tmp_path, message_delay_level="1s 5s", ha_listen_port=0)
+    fewer = TestNode("master", tmp_path, message_delay_level="1s", ha_listen_port=0)
     cleaning = ended(node, fewer)
     next(cleaning)
     try:
@@ -133,7 +133,7 @@ def test_what_waits_in_a_level_that_the_settings_have_no_more_is_delivered_in_it
 
 
 def test_what_counts_as_delivered_and_is_not_in_the_log_is_forgotten(tmp_path: Path) -> None:
-    node = TestNode("master", tmp_path, message_delay_level="1s", put_port=0, ha_listen_port=0)
+    node = TestNode("master", tmp_path, message_delay_level="1s", ha_listen_port=0)
     cleaning = ended(node)
     next(cleaning)
     try:

@@ -61,7 +61,7 @@ def arming(tmp_path_factory: pytest.TempPathFactory) -> Arming:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, clock: SteppedClock, arming: Arming) -> Iterator[TestNode]:
     root = tmp_path_factory.mktemp("steps")
-    made = TestNode("master", root, message_delay_level=LEVELS, put_port=0, ha_listen_port=0)
+    made = TestNode("master", root, message_delay_level=LEVELS, ha_listen_port=0)
     cleaning = ended(made)
     next(cleaning)
     try:

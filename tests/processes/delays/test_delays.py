@@ -36,7 +36,7 @@ TRIES_MAX = 4  # what is late because others have the CPUs
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     root: Path = tmp_path_factory.mktemp("delays")
-    made = TestNode("master", root, message_delay_level=LEVELS, put_port=0, ha_listen_port=0)
+    made = TestNode("master", root, message_delay_level=LEVELS, ha_listen_port=0)
     cleaning = ended(made)
     next(cleaning)
     made.start()
@@ -203,7 +203,7 @@ def test_a_kill_loses_nothing_and_doubles_only_what_the_offsets_missed(node: Tes
 def test_a_slave_that_becomes_a_master_goes_on(tmp_path: Path) -> None:
     levels = "1s 2s 6s"
     pair = Pair(tmp_path, message_delay_level=levels)
-    heir = TestNode("master", pair.slave.store.root, message_delay_level=levels, put_port=0, ha_listen_port=0)
+    heir = TestNode("master", pair.slave.store.root, message_delay_level=levels, ha_listen_port=0)
     cleaning = ended(*pair.nodes, heir)
     next(cleaning)
     try:

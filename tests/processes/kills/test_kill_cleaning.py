@@ -27,7 +27,7 @@ def arming(tmp_path_factory: pytest.TempPathFactory) -> Arming:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iterator[TestNode]:
-    made = TestNode("master", tmp_path_factory.mktemp("cleaned"), put_port=0, ha_listen_port=0, **CLEAN)
+    made = TestNode("master", tmp_path_factory.mktemp("cleaned"), ha_listen_port=0, **CLEAN)
     ending = ended(made)
     next(ending)
     with pytest.MonkeyPatch.context() as patch:

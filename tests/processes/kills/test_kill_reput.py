@@ -58,7 +58,7 @@ def check_sound(node: TestNode) -> None:
 
 
 def test_a_kill_at_any_step_of_a_gathered_backlog_leaves_queues_that_are_whole(tmp_path: Path, arming: Arming) -> None:
-    node = TestNode("master", tmp_path / "store", put_port=0, ha_listen_port=0, message_index_enable=False)
+    node = TestNode("master", tmp_path / "store", ha_listen_port=0, message_index_enable=False)
     with ending(node):
         node.start()
         with AdminClient(node.endpoint) as admin:
@@ -77,7 +77,7 @@ def test_a_kill_at_any_step_of_a_gathered_backlog_leaves_queues_that_are_whole(t
 def test_a_kill_between_units_and_entries_leaves_units_that_filters_can_believe(tmp_path: Path, arming: Arming) -> None:
     switched_on = dict.fromkeys(("property_filter", "consume_queue_ext", "calc_filter_bit_map"), True)
     settings = {f"enable_{name}": value for name, value in switched_on.items()}
-    node = TestNode("master", tmp_path / "store", put_port=0, ha_listen_port=0, **settings)
+    node = TestNode("master", tmp_path / "store", ha_listen_port=0, **settings)
     count = 300
     with ending(node):
         node.start()

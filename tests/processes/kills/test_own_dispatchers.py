@@ -23,7 +23,7 @@ def put(node: TestNode) -> list[int]:
 
 
 def test_a_dispatcher_that_a_setting_names_is_given_every_record_in_order(tmp_path: Path) -> None:
-    node = TestNode("master", tmp_path / "store", put_port=0, ha_listen_port=0, dispatchers=PLACE)
+    node = TestNode("master", tmp_path / "store", ha_listen_port=0, dispatchers=PLACE)
     with ending(node):
         node.start()
         there = put(node)

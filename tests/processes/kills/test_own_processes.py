@@ -32,7 +32,7 @@ GROUP = "CID_RMQ_SYS_TRANS"
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     root: Path = tmp_path_factory.mktemp("own-processes")
-    made = TestNode("master", root, message_delay_level="1s", put_port=0, ha_listen_port=0)
+    made = TestNode("master", root, message_delay_level="1s", ha_listen_port=0)
     with ending(made):
         made.start()
         yield made

@@ -14,7 +14,7 @@ from towline.format.wire.status import PutStatus
 from towline.runtime.positions import Position
 
 TOPIC = b"orders"
-ASYNC = {"flush_disk_type": "ASYNC_FLUSH", "put_port": 0, "ha_listen_port": 0}
+ASYNC = {"flush_disk_type": "ASYNC_FLUSH", "ha_listen_port": 0}
 
 
 @pytest.fixture(params=[ASYNC, ASYNC | POOLED], ids=["segments", "pool"])

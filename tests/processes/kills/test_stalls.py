@@ -81,7 +81,7 @@ def test_a_sync_that_does_not_return_is_named(
 ):
     """With the pool a thread syncs, and the process beats beside it."""
     arming.announce(monkeypatch)
-    node = TestNode("master", tmp_path, ha_listen_port=0, put_port=0, **settings)
+    node = TestNode("master", tmp_path, ha_listen_port=0, **settings)
     with ending(node):
         node.start()
         with Producer(node.endpoint) as producer:

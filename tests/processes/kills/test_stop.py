@@ -39,7 +39,7 @@ sys.stdin.read()
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[TestNode]:
     """A master without slaves, not started."""
-    made = TestNode("master", tmp_path / "store", put_port=0, ha_listen_port=0)
+    made = TestNode("master", tmp_path / "store", ha_listen_port=0)
     yield from _given(made)
 
 
@@ -289,7 +289,7 @@ def test_a_store_that_another_program_holds_is_refused_with_its_pid(node: TestNo
 
 def test_a_store_below_a_regular_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    node = TestNode("master", tmp_path / "file" / "store", put_port=0, ha_listen_port=0)
+    node = TestNode("master", tmp_path / "file" / "store", ha_listen_port=0)
     with pytest.raises(StoreNotWritable, match="give this user write permission"):
         node.start()
     assert said_in_foreground(node).startswith("master: ")
@@ -299,7 +299,7 @@ def test_a_store_below_a_regular_file_is_refused(tmp_path: Path) -> None:
 def test_a_directory_without_write_permission_is_refused(tmp_path: Path) -> None:
     parent = tmp_path / "locked"
     parent.mkdir(mode=0o500)
-    node = TestNode("master", parent / "store", put_port=0, ha_listen_port=0)
+    node = TestNode("master", parent / "store", ha_listen_port=0)
     with pytest.raises(StoreNotWritable, match="give this user write permission"):
         node.start()
     assert "cannot be written" in said_in_foreground(node)

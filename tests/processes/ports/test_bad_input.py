@@ -29,8 +29,6 @@ def node(tmp_path_factory):
         "max_hash_slot_num": 1000,
         "max_index_num": 4000,
         "listen_port": 0,
-        "put_port": 0,
-        "serve_port": 0,
         "ha_listen_port": 0,
         "auto_create_topic_enable": "false",
     }

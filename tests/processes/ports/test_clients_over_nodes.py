@@ -45,7 +45,7 @@ def serves_of(pair: Pair) -> list[str]:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    made = Pair(tmp_path_factory.mktemp("pair"), serve_port=free_port(), flush_consumer_offset_interval=INTERVAL_MS)
+    made = Pair(tmp_path_factory.mktemp("pair"), listen_port=free_port(), flush_consumer_offset_interval=INTERVAL_MS)
     ending = ended(*made.nodes)
     next(ending)
     try:
@@ -125,7 +125,7 @@ def lagging_pair(tmp_path: Path) -> Iterator[Pair]:
 
 @pytest.fixture
 def two_masters(tmp_path: Path) -> Iterator[list[TestNode]]:
-    nodes = [TestNode("master", tmp_path / name, put_port=0, ha_listen_port=0) for name in "ab"]
+    nodes = [TestNode("master", tmp_path / name, ha_listen_port=0) for name in "ab"]
     ending = ended(*nodes)
     next(ending)
     yield nodes

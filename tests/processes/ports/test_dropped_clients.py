@@ -23,12 +23,12 @@ LIMIT_S: Final = 150
 def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Endpoints of a node that is the only group of a cluster, too."""
     root = tmp_path_factory.mktemp("dropped")
-    ports = {"put_port": free_port(), "serve_port": free_port(), "schedule_port": free_port()}
-    node = TestNode("master", root / "node", flush_disk_type="ASYNC_FLUSH", ha_listen_port=0, **ports)
+    port = free_port()
+    node = TestNode("master", root / "node", flush_disk_type="ASYNC_FLUSH", ha_listen_port=0, listen_port=port)
     rows = ['name = "DefaultCluster"', "[[group]]", 'name = "broker-a"', "[[group.node]]", "id = 0", 'store = "node"']
-    rows += [f"{key} = {port}" for key, port in (ports | {"listen_port": 0, "ha_listen_port": free_port()}).items()]
+    rows += [f"listen_port = {port}", f"ha_listen_port = {free_port()}"]
     (root / "cluster.toml").write_text("\n".join(rows))
-    put, serve = (f"tcp://127.0.0.1:{ports[name]}" for name in ("put_port", "serve_port"))
+    put = serve = f"tcp://127.0.0.1:{port}"
     with ending(node):
         node.start()
         with Producer(put) as producer:

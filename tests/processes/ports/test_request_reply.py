@@ -21,13 +21,11 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
-    """It listens on TCP, so that the requester has to be told of the other port."""
+    """It listens on TCP."""
     made = TestNode(
         "master",
         tmp_path_factory.mktemp("node"),
-        put_port=free_port(),
-        serve_port=free_port(),
-        schedule_port=0,
+        listen_port=free_port(),
         ha_listen_port=0,
         auto_create_topic_enable=False,
     )
@@ -38,8 +36,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
         check_nothing_is_left(made)
 
 
-def tcp_of(node: TestNode, service: str) -> str:
-    return next(str(endpoint) for endpoint in node.facts["endpoints"][service] if endpoint.startswith("tcp"))
+def tcp_of(node: TestNode) -> str:
+    return str(node.facts["endpoints"]["remoting"][0])
 
 
 class Answering(threading.Thread):
@@ -70,7 +68,7 @@ class Answering(threading.Thread):
 def test_requests_of_many_threads_and_a_late_reply(node: TestNode) -> None:
     with AdminClient(node.endpoint) as admin:
         admin.create_topic("asked", 4)
-    with Producer(tcp_of(node, "put")) as producer:
+    with Producer(tcp_of(node)) as producer:
         answering = Answering(node, "asked")
         answering.start()
         got: dict[int, bytes] = {}

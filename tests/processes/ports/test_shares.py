@@ -11,7 +11,7 @@ import pytest
 
 from tests.processes.flooding import NAME, TOPIC
 from tests.processes.groups import Group
-from tests.processes.nodes import TestNode, check_nothing_is_left, ending, free_port
+from tests.processes.nodes import TestNode, check_nothing_is_left, ending
 from tests.processes.waiting import await_
 from tests.processes.wire import WireClient
 from towline.client.message import Message
@@ -26,13 +26,14 @@ pytestmark = pytest.mark.alone
 MEMORY_MAX = 256 * MIB
 MEASURED_S = 2.0
 TRIES = 8  # a load beside the test takes a share of its own
-# Of which process, of which node, as whom the flood comes, and the setting of the port.
+# Of which process, of which node, as whom the flood comes, and where: a socket of the node, or the port for nodes.
 PORTS = {
-    Duty.PUT: (0, "producer", "put_port"),
-    Duty.SERVE: (0, "consumer", "serve_port"),
+    Duty.PUT: (0, "producer", "put"),
+    Duty.SERVE: (0, "consumer", "serve"),
     Duty.SEND: (0, "peer", "ha_listen_port"),
     Duty.FOLLOW: (1, "peer", "ha_listen_port"),
 }
+LOCAL = ("put", "serve")
 KINDS = ("parts", "empty", "requests")
 
 
@@ -41,8 +42,6 @@ def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     """A master and a slave that know each other; producers go over the socket."""
     settings = {"broker_role": "ASYNC_MASTER", "flush_disk_type": "ASYNC_FLUSH", "shared_memory_puts": False}
     group = Group(tmp_path_factory.mktemp("flooded"), 2, in_sync_replicas=1, min_in_sync_replicas=1, **settings)
-    for service in ("put_port", "serve_port"):
-        group.nodes[0].flags += ["--set", f"{service}={free_port()}"]
     with ending(*group.nodes):
         group.start()
         client = WireClient(group.nodes[0].endpoint)
@@ -54,10 +53,12 @@ def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
         check_nothing_is_left(*group.nodes)
 
 
-def port_of(node: TestNode, setting: str) -> int:
-    """As it was given last."""
+def place_of(node: TestNode, where: str) -> str:
+    """The path of a socket, or a port as it was given last."""
+    if where in LOCAL:
+        return str(node.runtime / f"{where}.sock")
     given = [flag.partition("=") for flag in node.flags]
-    return int([value for name, _, value in given if name == setting][-1])
+    return [value for name, _, value in given if name == where][-1]
 
 
 def anonymous(pid: int) -> int:
@@ -85,17 +86,17 @@ class Honest:
         return count / (time.monotonic() - began)
 
 
-def begin_flood(kind: str, role: str, port: int, seconds: float) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.processes.flooding", kind, role, str(port), str(seconds)]
+def begin_flood(kind: str, role: str, place: str, seconds: float) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "tests.processes.flooding", kind, role, place, str(seconds)]
     return subprocess.Popen(command, cwd=home(), stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("duty", PORTS, ids=lambda duty: duty.label)
 def test_a_flood_costs_its_sender_the_link_and_nobody_else_much(flooded: Group, duty: Duty, kind: str) -> None:
-    number, peer, setting = PORTS[duty]
+    number, peer, where = PORTS[duty]
     node = flooded.nodes[number]
-    port = port_of(node, setting)
+    place = place_of(node, where)
     pid, line = node.pids()[duty.label], node.positions.duty(duty)
     refused, shed = line.counter(Counter.REFUSED), node.positions.refused.count(Cause.PEER_CUT)
     honest = Honest(flooded.nodes[0].endpoint, pid)
@@ -103,7 +104,7 @@ def test_a_flood_costs_its_sender_the_link_and_nobody_else_much(flooded: Group, 
     try:
         while len(shares) < TRIES and (max(shares, default=0) < 0.5 or line.counter(Counter.REFUSED) == refused):
             alone = honest.rate(MEASURED_S / 2)
-            flood = begin_flood(kind, peer, port, MEASURED_S + 1)
+            flood = begin_flood(kind, peer, place, MEASURED_S + 1)
             beside = honest.rate(MEASURED_S)
             told = json.loads(flood.communicate(timeout=60)[0])
             shares.append(beside / ((alone + honest.rate(MEASURED_S / 2)) / 2))
@@ -116,15 +117,14 @@ def test_a_flood_costs_its_sender_the_link_and_nobody_else_much(flooded: Group, 
     await_(lambda: line.counter(Counter.REFUSED) > refused, 10.0, "the count of those that were cut off")
     if duty is Duty.PUT:
         assert node.positions.refused.count(Cause.PEER_CUT) > shed
-    assert f"{peer} '{NAME}' at 127.0.0.1:" in node.store.node_log.read_text()
+    assert f"{peer} '{NAME}' at " in node.store.node_log.read_text()
     assert node.pids()[duty.label] == pid, "it went on living"
 
 
 def test_what_a_peer_left_that_went_keeps_nobody_waiting(flooded: Group) -> None:
-    port = port_of(flooded.nodes[0], "put_port")
-    flood = begin_flood("requests", "producer", port, 4.0)
+    flood = begin_flood("requests", "producer", place_of(flooded.nodes[0], "put"), 4.0)
     flood.communicate(timeout=60)
-    with Producer(f"tcp://127.0.0.1:{port}", delivery_timeout_ms=5_000) as producer:
+    with Producer(flooded.nodes[0].endpoint, delivery_timeout_ms=5_000) as producer:
         began = time.monotonic()
         assert producer.send(Message("honest", b"after")).acknowledged
         assert time.monotonic() - began < 5

@@ -29,13 +29,10 @@ class Cluster:
         self.endpoint = f"cluster:{self.path}"
         rows, self.nodes = ['name = "DefaultCluster"'], {}
         for name in NAMES:
-            put, serve, schedule = free_port(), free_port(), free_port()
-            ports = {"put_port": put, "serve_port": serve, "schedule_port": schedule}
-            self.nodes[name] = TestNode("master", root / name, broker_name=name, ha_listen_port=0, **ports)
+            port = free_port()
+            self.nodes[name] = TestNode("master", root / name, broker_name=name, ha_listen_port=0, listen_port=port)
             rows += ["[[group]]", f'name = "{name}"', "[[group.node]]", "id = 0", f'store = "{name}"']
-            rows += [
-                f"{key} = {port}" for key, port in (ports | {"listen_port": 0, "ha_listen_port": free_port()}).items()
-            ]
+            rows += [f"listen_port = {port}", f"ha_listen_port = {free_port()}"]
         self.path.write_text("\n".join(rows))
 
 

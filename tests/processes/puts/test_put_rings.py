@@ -32,7 +32,7 @@ GONE_S = 60.0
 
 
 def started(store: Path, **settings: object) -> TestNode:
-    ports = {"put_port": free_port(), "ha_listen_port": free_port()}
+    ports = {"listen_port": free_port(), "ha_listen_port": free_port()}
     node = TestNode("master", store, flush_disk_type="ASYNC_FLUSH", **ports, **settings)
     node.start()
     return node
@@ -146,7 +146,7 @@ class TestAProducer:
         assert sorted(done) == list(range(4 * (150 + 100)))
 
     def test_of_another_machine_uses_the_socket(self, node):
-        endpoint = next(each for each in node.facts["endpoints"]["put"] if each.startswith("tcp"))
+        [endpoint] = node.facts["endpoints"]["remoting"]
         with Producer(endpoint) as producer:
             assert producer.send(Message(TOPIC, b"far")).acknowledged
             assert producer.statistics.through_ring == 0
@@ -313,7 +313,7 @@ def test_a_node_that_offers_no_rings_is_used_through_its_socket(tmp_path):
 
 
 def test_what_is_not_on_the_disk_yet_is_stored_and_answered_when_it_is_or_by_name_when_that_takes_too_long(tmp_path):
-    ports = {"put_port": free_port(), "ha_listen_port": free_port()}
+    ports = {"listen_port": free_port(), "ha_listen_port": free_port()}
     node = TestNode("master", tmp_path / "store", sync_flush_timeout=4000, **ports)
     for _ in ended(node):
         node.start()

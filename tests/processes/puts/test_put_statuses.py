@@ -150,9 +150,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     (root / "config").mkdir()
     table = TopicTable(topics={each.topic_name: each for each in topics})
     ConfigFile(root / "config" / "topics.json").save(topics_content(table))
-    made = TestNode(
-        "master", root, max_message_size=BODY_MAX, broker_cluster_name=CLUSTER, put_port=0, ha_listen_port=0
-    )
+    made = TestNode("master", root, max_message_size=BODY_MAX, broker_cluster_name=CLUSTER, ha_listen_port=0)
     with ending(made):
         made.start("--without", "serve")
         yield made

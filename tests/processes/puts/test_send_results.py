@@ -27,7 +27,7 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[Pair]:
-    made = Pair(tmp_path_factory.mktemp("results"), broker_role="ASYNC_MASTER", put_port=port, broker_ip1="10.1.2.3")
+    made = Pair(tmp_path_factory.mktemp("results"), broker_role="ASYNC_MASTER", listen_port=port, broker_ip1="10.1.2.3")
     with ending(*made.nodes):
         made.start()
         yield made

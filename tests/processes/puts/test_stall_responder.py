@@ -33,7 +33,7 @@ def arming(tmp_path_factory: pytest.TempPathFactory) -> Arming:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iterator[TestNode]:
-    made = TestNode("master", tmp_path_factory.mktemp("front"), put_port=0, ha_listen_port=0)
+    made = TestNode("master", tmp_path_factory.mktemp("front"), ha_listen_port=0)
     with ending(made):
         with pytest.MonkeyPatch.context() as patch:
             arming.announce(patch)
@@ -174,7 +174,7 @@ def test_a_running_flag_closes_the_gate_and_status_says_so(node, client, capfd):
 
 def test_with_too_few_replicas_in_sync_a_put_is_refused_before_it_is_written(tmp_path):
     settings = {"broker_role": "SYNC_MASTER", "in_sync_replicas": 2, "min_in_sync_replicas": 2, "total_replicas": 2}
-    alone = TestNode("master", tmp_path, put_port=0, ha_listen_port=0, **settings)
+    alone = TestNode("master", tmp_path, ha_listen_port=0, **settings)
     with ending(alone):
         alone.start("--without", "serve")
         client = WireClient(alone.endpoint)

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.nodes import TestNode, check_nothing_is_left, ended, free_port
+from tests.processes.nodes import TestNode, check_nothing_is_left, ended
 from tests.processes.ring_client import RawRing
 from tests.processes.stopping import stopped
 from tests.processes.waiting import await_
 from tests.processes.wire import records_of
+from tests.processes.without_rings import without_rings
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.format.wire.refusals import Cause
@@ -25,7 +26,7 @@ TOLD = f"more than {SLOW_PUT_MS} ms from their arrival to their answer"
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory):
-    made = TestNode("master", tmp_path_factory.mktemp("counted"), put_port=free_port(), ha_listen_port=0)
+    made = TestNode("master", tmp_path_factory.mktemp("counted"), ha_listen_port=0)
     ending = ended(made)
     next(ending)
     made.start()
@@ -58,9 +59,8 @@ def tells(node: TestNode, times: int) -> bool:
 
 
 def test_a_put_that_had_to_wait_is_counted_as_slow_and_told_wherever_it_came_from(node):
-    tcp = next(each for each in node.facts["endpoints"]["put"] if each.startswith("tcp"))
     before = stats(node)["put"]
-    with Producer(tcp) as producer:
+    with without_rings(), Producer(node.endpoint) as producer:
         assert producer.send(Message(TOPIC, b"before", queue_id=0)).acknowledged
         with stopped(node.pids()["flush"]):
             sent = producer.send_async(Message(TOPIC, b"over the socket", queue_id=0))

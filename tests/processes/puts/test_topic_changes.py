@@ -34,7 +34,7 @@ def arming(tmp_path_factory: pytest.TempPathFactory) -> Arming:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iterator[TestNode]:
-    made = TestNode("master", tmp_path_factory.mktemp("topics"), put_port=0, ha_listen_port=0)
+    made = TestNode("master", tmp_path_factory.mktemp("topics"), ha_listen_port=0)
     with ending(made):
         with pytest.MonkeyPatch.context() as patch:
             arming.announce(patch)

@@ -29,7 +29,6 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
         auto_create_topic_enable=False,
         default_topic_queue_nums=QUEUES_OF_NEW,
         queues_max=QUEUES_MAX,
-        put_port=0,
         ha_listen_port=0,
     )
     with ending(made):
@@ -96,7 +95,7 @@ def test_a_node_holds_so_many_queues_and_says_which_of_them_are_of_deleted_topic
 
 
 def test_where_they_are_made_a_new_one_has_the_templates_queues_at_most(tmp_path: Path) -> None:
-    node = TestNode("master", tmp_path, default_topic_queue_nums=QUEUES_OF_NEW, put_port=0, ha_listen_port=0)
+    node = TestNode("master", tmp_path, default_topic_queue_nums=QUEUES_OF_NEW, ha_listen_port=0)
     with ending(node):
         node.start()
         with closing(AdminClient(node.endpoint, timeout_ms=20_000)) as admin:

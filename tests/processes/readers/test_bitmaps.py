@@ -48,7 +48,6 @@ def made(root: Path, unit_file_size: int) -> Iterator[TestNode]:
     node = TestNode(
         "master",
         root,
-        put_port=0,
         ha_listen_port=0,
         enable_property_filter=True,
         enable_consume_queue_ext=True,

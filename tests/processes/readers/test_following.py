@@ -122,7 +122,7 @@ def followed(monkeypatch: pytest.MonkeyPatch) -> Followed:
 
 
 def started(root: Path, **settings: Any) -> Iterator[TestNode]:
-    node = TestNode("master", root / "node", **(ASYNC | {"serve_port": free_port()} | settings))
+    node = TestNode("master", root / "node", **(ASYNC | {"listen_port": free_port()} | settings))
     with ending(node):
         node.start()
         with AdminClient(node.endpoint, timeout_ms=30_000) as admin:
@@ -137,7 +137,7 @@ def node(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[TestNode]:
 
 
 def serve_of(node: TestNode, scheme: str = "ipc") -> str:
-    return next(str(each) for each in node.facts["endpoints"]["serve"] if str(each).startswith(scheme))
+    return str(node.facts["endpoints"]["serve" if scheme == "ipc" else "remoting"][0])
 
 
 @pytest.mark.parametrize("node", [{}, {"flush_disk_type": "SYNC_FLUSH"}], ids=["async", "sync"], indirect=True)

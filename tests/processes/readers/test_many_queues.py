@@ -78,7 +78,7 @@ def read(node: TestNode, topic: str, count: int) -> dict[int, list[bytes]]:
 def test_so_many_queues_are_put_read_and_started_within_the_default_limit(tmp_path: Path, queues: int) -> None:
     """`queues` of each topic; reput keeps half as many files open as it may, which is less than all."""
     settings = {"flush_disk_type": "ASYNC_FLUSH", "mapped_file_size_commit_log": 64 * MIB}
-    node = TestNode("master", tmp_path / "store", put_port=0, ha_listen_port=0, **settings)
+    node = TestNode("master", tmp_path / "store", ha_listen_port=0, **settings)
     with ending(node):
         with at_most(LIMIT):
             node.start()

@@ -26,7 +26,7 @@ QUEUE_OFFSET = LAYOUT.offset["queue_offset"]
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[TestNode]:
-    made = TestNode("master", tmp_path / "store", put_port=0, ha_listen_port=0)
+    made = TestNode("master", tmp_path / "store", ha_listen_port=0)
     with ending(made):
         yield made
 

@@ -138,7 +138,7 @@ def arming(tmp_path):
 @pytest.fixture
 def pair(tmp_path):
     port = free_port()
-    master = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=port)
+    master = TestNode("master", tmp_path / "master", ha_listen_port=port)
     slave = TestNode("slave", tmp_path / "slave", ha_master_address=f"127.0.0.1:{port}")
     ending = ended(master, slave)
     next(ending)

@@ -18,7 +18,7 @@ APPEARS_S = 30.0
 def pair(tmp_path):
     port = free_port()
     limited = {"ha_flow_control_enable": True, "max_ha_transfer_byte_in_second": RATE}
-    master = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=port, **limited)
+    master = TestNode("master", tmp_path / "master", ha_listen_port=port, **limited)
     slave = TestNode("slave", tmp_path / "slave", ha_master_address=f"127.0.0.1:{port}")
     ending = ended(master, slave)
     next(ending)

@@ -35,7 +35,7 @@ def refused_by(node, duty):
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory):
-    node = TestNode("master", tmp_path_factory.mktemp("master"), put_port=0, ha_listen_port=0)
+    node = TestNode("master", tmp_path_factory.mktemp("master"), ha_listen_port=0)
     ending = ended(node)
     next(ending)
     node.start()

@@ -31,7 +31,6 @@ CREDIT = 1 << 40
 TURNS = 20
 SETTINGS = {
     "broker_role": "SYNC_MASTER",
-    "put_port": 0,
     "ha_listen_port": 0,
     "slave_timeout": TIMEOUT_MS,
     "ha_send_heartbeat_interval": 100,  # a link that has gone is noticed when something is sent on it

@@ -40,7 +40,7 @@ def port():
 @pytest.fixture(scope="module")
 def master(tmp_path_factory, port):
     """Its log has five segments."""
-    node = TestNode("master", tmp_path_factory.mktemp("master"), put_port=0, ha_listen_port=port)
+    node = TestNode("master", tmp_path_factory.mktemp("master"), ha_listen_port=port)
     left = ended(node)
     next(left)
     node.start()
@@ -155,7 +155,7 @@ def test_a_backup_of_a_running_node_seeds_a_slave(master, slave, tmp_path):
 def test_a_restored_store_becomes_a_master(master, tmp_path):
     target = tmp_path / "backup"
     backup(master, target)
-    restored = TestNode("master", tmp_path / "restored", put_port=0, ha_listen_port=0)
+    restored = TestNode("master", tmp_path / "restored", ha_listen_port=0)
     store_backup.restore_store(target, restored.store.root, "master", as_json=True)
     end = whole(target).end
     with ending(restored):
@@ -171,9 +171,9 @@ def test_a_restored_store_becomes_a_master(master, tmp_path):
 def test_a_queue_that_was_quiet_since_goes_on_with_its_numbers(tmp_path):
     """On a slave that began with the last segment, and on the store of a backup that begins there, as masters."""
     port = free_port()
-    master = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=port)
+    master = TestNode("master", tmp_path / "master", ha_listen_port=port)
     slave = TestNode("slave", tmp_path / "slave", ha_master_address=f"127.0.0.1:{port}")
-    heirs = [TestNode("master", root, put_port=0, ha_listen_port=0) for root in (slave.store.root, tmp_path / "made")]
+    heirs = [TestNode("master", root, ha_listen_port=0) for root in (slave.store.root, tmp_path / "made")]
     with ending(master, slave, *heirs):
         master.start()
         put(master, 300, queue_id=2)
@@ -194,7 +194,7 @@ def test_a_queue_that_was_quiet_since_goes_on_with_its_numbers(tmp_path):
 
 
 def test_no_node_starts_on_half_a_restore(tmp_path):
-    node = TestNode("master", tmp_path / "store", put_port=0, ha_listen_port=0)
+    node = TestNode("master", tmp_path / "store", ha_listen_port=0)
     node.store.root.mkdir()
     ConfigFile(Store(node.store.root).restoring).save({"backup": "/mnt/backup"})
     with pytest.raises(RestoreUnfinished, match="/mnt/backup"):

@@ -17,7 +17,7 @@ TOPIC = b"orders"
 @pytest.fixture(params=[{}, POOLED], ids=["files", "transient pool"])
 def nodes(request, tmp_path):
     port = free_port()
-    given = {"put_port": 0, "ha_listen_port": port, "broker_role": "SYNC_MASTER"} | request.param
+    given = {"ha_listen_port": port, "broker_role": "SYNC_MASTER"} | request.param
     master = TestNode("master", tmp_path / "master", **given)
     slaves = [
         TestNode("slave", tmp_path / f"slave{number}", ha_master_address=f"127.0.0.1:{port}", broker_id=number)

@@ -191,7 +191,7 @@ def check(master: TestNode, nodes: list[TestNode], stop: TestNode, duty: Duty, u
 
 @pytest.fixture
 def lone(tmp_path) -> Iterator[TestNode]:
-    node = TestNode("master", tmp_path / "master", put_port=0, ha_listen_port=0, sync_flush_timeout=TIMEOUT_MS)
+    node = TestNode("master", tmp_path / "master", ha_listen_port=0, sync_flush_timeout=TIMEOUT_MS)
     with ending(node):
         node.start()
         yield node

@@ -95,7 +95,6 @@ def test_every_transaction_ends_as_it_was_decided(tmp_path: Path) -> None:
     node = TestNode(
         "master",
         tmp_path,
-        put_port=0,
         ha_listen_port=0,
         transaction_time_out=500,
         transaction_check_interval=500,

@@ -29,7 +29,6 @@ def node(tmp_path_factory: pytest.TempPathFactory, clock: SteppedClock) -> Itera
     made = TestNode(
         "master",
         tmp_path_factory.mktemp("checks"),
-        put_port=0,
         ha_listen_port=0,
         transaction_time_out=TIME_OUT_MS,
         transaction_check_interval=200,

@@ -41,7 +41,6 @@ def node(tmp_path_factory: pytest.TempPathFactory, arming: Arming) -> Iterator[T
     made = TestNode(
         "master",
         tmp_path_factory.mktemp("node"),
-        put_port=0,
         ha_listen_port=0,
         transaction_time_out=300,
         transaction_check_interval=200,

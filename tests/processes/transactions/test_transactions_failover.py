@@ -77,7 +77,7 @@ def test_a_promoted_slave_checks_what_was_committed_without_reaching_it(group: G
 
 def test_offsets_that_are_ahead_of_the_log_are_not_believed(tmp_path: Path) -> None:
     """As after a power cut, when the file outlived the end of the log that it speaks of."""
-    node = TestNode("master", tmp_path, put_port=0, ha_listen_port=0, **RULES)
+    node = TestNode("master", tmp_path, ha_listen_port=0, **RULES)
     cleaning = ended(node)
     next(cleaning)
     try:
@@ -109,7 +109,7 @@ def test_a_log_that_ends_between_message_and_op_record_has_the_half_open_again(t
         "flush_commit_log_thorough_interval": 600_000,
     }
     rules = RULES | {"flush_consumer_offset_interval": 600_000, "transaction_time_out": 0}
-    node = TestNode("master", tmp_path, put_port=0, ha_listen_port=0, **(rules | rare))
+    node = TestNode("master", tmp_path, ha_listen_port=0, **(rules | rare))
     cleaning = ended(node)
     next(cleaning)
     try:

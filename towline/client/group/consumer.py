@@ -103,7 +103,7 @@ class GroupConsumer:
         put_endpoint: Endpoints = "",
         cluster: str = "",
     ) -> None:
-        found = group_routes(endpoint, "serve")
+        found = group_routes(endpoint)
         broadcasting = model == "broadcasting"
         _check(start, model, strategy, alone=offsets_file is not None and not ordered)
         _check_sizes(max_bytes, max_count, buffer_bytes, commit_interval_ms)
@@ -560,7 +560,7 @@ def _nodes_of(member: Member) -> tuple[str, ...]:
 def _put_of(member: Member, put: GroupRoute | None) -> Endpoints:
     """Where messages go back to: as it was named, or the put process beside the serve that is read."""
     if put is None:
-        return neighbour(member.connection.endpoint, "put", member.connection.welcome)
+        return neighbour(member.connection.endpoint, "put")
     return put.endpoints() if callable(put.endpoints) else put.endpoints
 
 

@@ -15,13 +15,12 @@ from towline.link.context import Context
 from towline.link.dealer import await_any
 from towline.link.keys import Key, environment_key
 from towline.link.poller import Poller
-from towline.link.tcp_link import SpeaksZeroMQ
 from towline.link.unclosed import call_in_child
 from towline.link.wire import Link
 
-from .endpoints import Endpoints, Fit, anybody, is_tls, masters, named_masters, ports_like, several
+from .endpoints import Endpoints, Fit, anybody, is_tls, masters, masters_like, several
 from .keys import now_ms
-from .wires import ZEROMQ, is_remoting, link_to
+from .wires import link_to
 
 CLOSER_MS: Final = 1000  # the client waits this much longer than the node takes to answer at worst
 NEXT_S: Final = 0.02  # a node that says nothing for so long is not waited for alone
@@ -164,7 +163,7 @@ class Connection:
                 self._begin(endpoint)
         for endpoint, link in list(self._trying.items()):
             try:
-                welcome = self._try_greet(endpoint, link)
+                welcome = link.try_greet()
             except (NoAnswer, LinkRefused) as error:
                 self._postpone(endpoint, error.describe())
                 continue
@@ -243,20 +242,11 @@ class Connection:
     def _begin(self, endpoint: str) -> None:
         self._trying[endpoint] = link_to(self._context, endpoint, self._facts, self._key)
 
-    def _try_greet(self, endpoint: str, link: Link) -> dict[str, Any] | None:
-        try:
-            return link.try_greet()
-        except SpeaksZeroMQ:
-            link.close()
-            ZEROMQ.add(endpoint)
-            self._begin(endpoint)
-            return None
-
     def _check_candidates(self) -> Link | None:
         """The link of the first node that fits, if its welcome is here."""
         for endpoint, link in list(self._trying.items()):
             try:
-                welcome = self._try_greet(endpoint, link)
+                welcome = link.try_greet()
             except NoAnswer as error:
                 self._postpone(endpoint, error.trouble, BROKE_S)
             except LinkRefused as error:
@@ -275,7 +265,7 @@ class Connection:
     def _misfit(self, endpoint: str, welcome: Mapping[str, Any]) -> str:
         """Why this node is not taken. Where there is no other, every node is: it says itself what is wrong."""
         if self._fit is masters:
-            self.learn(_masters_like(endpoint, welcome, str(welcome.get("role", ""))))
+            self.learn(masters_like(endpoint, welcome))
         if not self.has_choice:
             return ""
         trouble = self._fit(welcome)
@@ -299,7 +289,7 @@ class Connection:
 
     def led_to(self, facts: Mapping[str, Any]) -> tuple[str, ...]:
         """Endpoints of the master that the node names in its answer, of the kind by which we came."""
-        return _masters_like(self._last, facts, "serve")
+        return masters_like(self._last, facts)
 
     def learn(self, endpoints: tuple[str, ...]) -> None:
         """Adds endpoints at which the node may be. Who was given TLS is not led away from it."""
@@ -310,7 +300,6 @@ class Connection:
 
     def _postpone(self, endpoint: str, trouble: str, seconds: float = AGAIN_S) -> None:
         self._trying.pop(endpoint).close()
-        ZEROMQ.discard(endpoint)
         self._troubles[endpoint] = trouble
         self._not_before[endpoint] = time.monotonic() + seconds
 
@@ -331,12 +320,6 @@ class Connection:
         self._refusals.clear()
         self._not_before = {at: when for at, when in self._not_before.items() if when > time.monotonic()}
         self._begin_at = 0.0
-
-
-def _masters_like(endpoint: str, facts: Mapping[str, Any], service: str) -> tuple[str, ...]:
-    """The master's endpoints that a node names, of the kind by which we came to it."""
-    by_port = ports_like(endpoint, facts) if endpoint and is_remoting(endpoint) else ()
-    return by_port or named_masters(facts, service)
 
 
 def _monotonic_ms() -> int:

@@ -5,16 +5,16 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final, TypeAlias
 
-from towline.client.errors import NoNeighbour
 from towline.client.rocketmq.endpoint import PREFIX, RocketmqEndpoint
 from towline.errors import InvalidEndpoint
-from towline.link.endpoints import ROCKETMQ, TLS, ipc_endpoint, parse
+from towline.link.endpoints import TLS, ipc_endpoint, parse
 from towline.link.tls import check
 
 Endpoints: TypeAlias = str | Sequence[str]
 Fit: TypeAlias = Callable[[Mapping[str, Any]], str]
 
 MASTER: Final = "master"
+REMOTING: Final = "remoting"  # the service of clients
 
 
 def several(given: Endpoints) -> tuple[str, ...]:
@@ -48,37 +48,27 @@ def masters(welcome: Mapping[str, Any]) -> str:
     return "" if role == MASTER else f"it is a {role}"
 
 
-def named_masters(facts: Mapping[str, Any], service: str) -> tuple[str, ...]:
-    """The master's endpoints of `service` that a node names. Invalid endpoints are skipped."""
+def masters_like(endpoint: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """The master's endpoints that a node names, as who came to `endpoint` connects to them. Bad ones are skipped."""
     named = facts.get("master")
-    texts = named.get(service, []) if isinstance(named, dict) else []
+    texts = named.get(REMOTING, []) if isinstance(named, dict) else []
+    came = parse(endpoint) if endpoint else None
     found = []
     for text in texts if isinstance(texts, list) else []:
         try:
-            found.append(str(parse(str(text))))
+            master = parse(str(text))
         except InvalidEndpoint:
             continue
+        if came is not None and came.scheme in ("tcp", TLS):
+            master = replace(master, scheme=came.scheme, options=came.options)
+        found.append(str(master))
     return tuple(found)
 
 
-def ports_like(endpoint: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """The master's remoting ports that a node names, as who came by another one connects to them."""
-    came = parse(endpoint)
-    found = map(parse, named_masters(facts, "remoting"))
-    return tuple(str(replace(each, scheme=came.scheme, options=came.options)) for each in found)
+def neighbour(endpoint: str, service: str) -> str:
+    """The endpoint of another service of the same node: the socket beside it; over TCP one port has all of them.
 
-
-def neighbour(endpoint: str, service: str, welcome: Mapping[str, Any]) -> str:
-    """The endpoint of `service` of the node whose put is at `endpoint`: the socket beside it, or a port of its welcome.
-
-    Raises NoNeighbour when it has no TCP port, InvalidEndpoint.
+    Raises InvalidEndpoint.
     """
     known = parse(endpoint)
-    if known.scheme == ROCKETMQ:
-        return endpoint  # a broker is all of them
-    if known.scheme == "ipc":
-        return ipc_endpoint(str(PurePosixPath(known.path).parent), service)
-    port = int(welcome.get(f"{service}_port", 0))
-    if not port:
-        raise NoNeighbour(endpoint, service)
-    return str(replace(known, port=port))
+    return ipc_endpoint(str(PurePosixPath(known.path).parent), service) if known.scheme == "ipc" else endpoint

@@ -21,7 +21,7 @@ from towline.route.errors import EtcdSilent
 from towline.route.file import read_cluster
 from towline.route.nodes import Cluster
 
-from .endpoints import Endpoints, is_tls, several
+from .endpoints import REMOTING, Endpoints, several
 
 CLUSTER: Final = "cluster:"
 ETCD: Final = "etcd:"
@@ -52,19 +52,19 @@ class GroupRoute:
         return several(found)[0]
 
 
-def group_routes(given: Endpoints, service: str) -> tuple[GroupRoute, ...]:
-    """One route for each group, in the cluster file's order. `service` is put, serve or schedule.
+def group_routes(given: Endpoints) -> tuple[GroupRoute, ...]:
+    """One route for each group, in the cluster file's order.
 
     Raises InvalidEndpoint, UnreadableCluster, BadCluster, EtcdSilent; NoAnswer where no name server answers.
     """
     if isinstance(given, str) and given.startswith(ETCD):
         leaders = _EtcdRoutes(given)
-        return tuple(GroupRoute(name, leaders.follow(name, service)) for name in leaders.groups)
+        return tuple(GroupRoute(name, leaders.follow(name)) for name in leaders.groups)
     if isinstance(given, str) and given.startswith(PREFIX):
         return _brokers(RocketmqEndpoint.read(given))
     if isinstance(given, str) and given.startswith(CLUSTER):
         file = _FileRoutes(Path(given.removeprefix(CLUSTER)))
-        return tuple(GroupRoute(group.name, file.follow(group.name, service)) for group in file.cluster.groups)
+        return tuple(GroupRoute(group.name, file.follow(group.name)) for group in file.cluster.groups)
     return (GroupRoute("", several(given)),)
 
 
@@ -83,12 +83,12 @@ def is_whole_cluster(given: Endpoints) -> bool:
     return isinstance(given, str) and given.startswith(PREFIX) and not RocketmqEndpoint.read(given).broker
 
 
-def of_one_group(given: Endpoints, service: str) -> Endpoints | None:
+def of_one_group(given: Endpoints) -> Endpoints | None:
     """The endpoint, where it leads to a single group, and goes on leading to that one; None where there are several.
 
     Raises what `group_routes` raises.
     """
-    found = group_routes(given, service)
+    found = group_routes(given)
     if len(found) > 1:
         return None
     return found[0].first if is_broker(found[0]) else given
@@ -110,7 +110,7 @@ def serve_of(endpoint: Endpoints, serve: Endpoints) -> Endpoints:
     Raises what `group_routes` raises.
     """
     if serve:
-        group_routes(serve, "serve")
+        group_routes(serve)
         return serve
     return endpoint if names_groups(endpoint) else ""
 
@@ -121,7 +121,7 @@ def puts_of(endpoint: Endpoints, put: Endpoints) -> tuple[GroupRoute, ...]:
     Raises what `group_routes` raises.
     """
     given = endpoint if names_groups(endpoint) else put
-    return group_routes(given, "put") if given else ()
+    return group_routes(given) if given else ()
 
 
 class _FileRoutes:
@@ -132,12 +132,18 @@ class _FileRoutes:
         self.cluster: Cluster = read_cluster(path)
         self._seen = _signature(path)
 
-    def follow(self, group: str, service: str) -> Callable[[], Endpoints]:
-        """A function that names the group's endpoints as the file has them at the call."""
+    def follow(self, group: str) -> Callable[[], Endpoints]:
+        """A function that names the group's endpoints as the file has them at the call.
+
+        It raises NoAnswer while no node of it has a port for clients.
+        """
 
         def now() -> Endpoints:
             self._refresh()
-            return self.cluster.group(group).endpoints_of_clients(service)
+            found = self.cluster.group(group).endpoints
+            if not found:
+                raise NoAnswer(f"group {group}", 0, f"no node of it has a listen_port in {self._path}")
+            return found
 
         return now
 
@@ -182,19 +188,17 @@ class _EtcdRoutes:
             raise EtcdSilent(f"it knows no cluster {self._cluster!r}")
         self.groups = sorted(self._known)
 
-    def follow(self, group: str, service: str) -> Callable[[], Endpoints]:
-        """A function that names the leader's endpoints of the service at the call.
+    def follow(self, group: str) -> Callable[[], Endpoints]:
+        """A function that names the leader's endpoints at the call.
 
         It raises NoAnswer while nobody leads.
         """
 
         def now() -> Endpoints:
             trouble = self._refresh()
-            services = self._known.get(group, {})
-            plain = tuple(found for found in services.get("remoting", ()) if not is_tls(found))
-            found = plain or services.get(service, ())
+            found = self._known.get(group, {}).get(REMOTING, ())
             if not found:
-                raise NoAnswer(f"group {group}", 0, trouble or f"nobody leads it who has a TCP port of {service}")
+                raise NoAnswer(f"group {group}", 0, trouble or "nobody leads it who has a listen_port")
             return found
 
         return now

@@ -1,4 +1,4 @@
-"""The link to an endpoint: to a node, over its remoting port or over ZeroMQ, or to a broker of RocketMQ."""
+"""The link to an endpoint: to a node, over its remoting port or a local socket, or to a broker of RocketMQ."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,22 +12,19 @@ from towline.link.keys import Key
 from towline.link.tcp_link import TcpLink
 from towline.link.wire import Link
 
-ZEROMQ: Final[set[str]] = set()  # endpoints that have shown themselves to be ports of ZeroMQ's
-
 _BROKERS: Final = "towline.client.rocketmq.link"  # loaded when there are some
 
 
 def link_to(context: Context, endpoint: str, facts: Mapping[str, Any], key: Key | None) -> Link:
-    """Begins to connect; a `key` is for nodes. A TCP port is taken for a remoting port unless it is known as one of
-    ZeroMQ's. Raises InvalidEndpoint."""
+    """Begins to connect; a `key` is for nodes over TCP. Raises InvalidEndpoint."""
     if endpoint.startswith(PREFIX):
         broker: Link = import_module(_BROKERS).BrokerLink(endpoint, facts)
         return broker
     if is_remoting(endpoint):
         return TcpLink(endpoint, facts, key=key)
-    return dealer.Link(context, endpoint, facts, key=key)
+    return dealer.Link(context, endpoint, facts)
 
 
 def is_remoting(endpoint: str) -> bool:
-    """Whether it is taken for a remoting port."""
-    return endpoint not in ZEROMQ and parse(endpoint).scheme in ("tcp", TLS)
+    """Whether it is one of a remoting port."""
+    return parse(endpoint).scheme in ("tcp", TLS)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from towline.client.errors import ClientClosed, NoNeighbour, PutRefused
+from towline.client.errors import ClientClosed, PutRefused
 from towline.client.link.endpoints import neighbour
 from towline.client.link.keys import KeySource
 from towline.client.link.routes import GroupRoute
@@ -109,11 +109,11 @@ class GroupSession:
     def neighbour(self, service: str, timeout_ms: int | None = None) -> str:
         """The endpoint of another service of the node that is master now.
 
-        Raises NoNeighbour, and within `timeout_ms`, or the time of a delivery, what `route` raises.
+        Raises within `timeout_ms`, or the time of a delivery, what `route` raises.
         """
         if not self._is_local and not self.io_thread.is_linked:
             self.io_thread.ask("topics", {}, self._within(timeout_ms))
-        return neighbour(self.io_thread.endpoint, service, self.welcome)
+        return neighbour(self.io_thread.endpoint, service)
 
     def follow(self, service: str) -> Callable[[], str]:
         """A function that names the endpoint of a service of the node that is master at the call.
@@ -124,7 +124,7 @@ class GroupSession:
         def now() -> str:
             try:
                 return self.neighbour(service, FOLLOW_MS)
-            except (NoNeighbour, LinkRefused, ClientClosed) as error:
+            except (LinkRefused, ClientClosed) as error:
                 raise NoAnswer(self.io_thread.endpoint, FOLLOW_MS, error.describe()) from None
 
         return now

@@ -6,6 +6,7 @@ from threading import Event
 from typing import Any, Final
 
 from towline.node.process.context import Node
+from towline.node.process.endpoints import REMOTING
 from towline.node.roles.roles import MASTER, SLAVE
 
 from .master_link import master_addresses
@@ -38,7 +39,7 @@ class MasterFinder:
         answers, _ = ask_peers(self._node, addresses, {"op": STATE}, FIND_MS)
         masters = [facts for facts in answers.values() if facts.get("role") == MASTER]
         newest = max(masters, key=lambda facts: int(facts.get("epoch", 0)), default={})
-        services = {name: newest.get(name) for name in ("put", "serve", "remoting")}
+        services = {REMOTING: newest.get(REMOTING)}
         self.epoch = int(newest.get("epoch", 0))
         self.readable = dict(map(_place, filter(_is_readable, answers.values())))
         self._services = {name: list(map(str, found)) for name, found in services.items() if isinstance(found, list)}

@@ -1,4 +1,4 @@
-"""CURVE keys of a node's TCP ports."""
+"""The keys of a node's TCP ports."""
 
 from towline.link.keys import AuthorizedKeys, Key
 

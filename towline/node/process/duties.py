@@ -40,19 +40,14 @@ MASTER: Final = (Duty.PUT, Duty.SERVE, Duty.SEND, Duty.REPUT, Duty.FLUSH, Duty.A
 SLAVE: Final = (Duty.RECEIVE, Duty.SERVE, Duty.FOLLOW, Duty.REPUT, Duty.FLUSH, Duty.ALLOCATE)
 ROLES: Final = {"master": MASTER, "slave": SLAVE}
 WITH_ETCD: Final = (Duty.LEASE,)  # in both roles, where leadership is a lease
-WITH_REMOTING: Final = (Duty.REMOTING,)  # of a node that has a port for RocketMQ's clients
+WITH_REMOTING: Final = (Duty.REMOTING,)  # of a node that has a port for clients
 
 
 def duties_of(role: str, settings: "Settings", without: frozenset[str]) -> tuple[Duty, ...]:
     """What a node of this role does with processes of its own."""
     duties = (WITH_ETCD if settings.etcd_endpoints else ()) + ROLES[role]
-    duties += WITH_REMOTING if settings.listen_port and takes_clients(role, settings) else ()
+    duties += WITH_REMOTING if settings.listen_port else ()
     return tuple(duty for duty in duties if duty.label not in without)
-
-
-def takes_clients(role: str, settings: "Settings") -> bool:
-    """Whether a node of this role has the ports of `remoting`: a slave without peers may be set to its master's."""
-    return role == "master" or bool(settings.ha_peers)
 
 
 # Who puts, then writers; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.

@@ -32,7 +32,7 @@ from .context import Node
 from .duties import builder
 from .failure import write_failure
 
-_PORTS: Final = ("put_port", "serve_port", "ha_listen_port", "schedule_port", *OF_CLIENTS)
+_PORTS: Final = ("ha_listen_port", *OF_CLIENTS)
 _OF_A_PORT: Final = (EADDRINUSE, EACCES)  # anything else is about the host
 
 

@@ -112,7 +112,6 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "queues": _queue_count(node.runtime),
             "statistics": summary(node),
             "endpoints": facts["endpoints"],
-            "no_remoting": facts["no_remoting"],
             "disk": disk_sizes(node.store),
             "space": space_of(node),
             "archive": archive_of(node),

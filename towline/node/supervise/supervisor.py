@@ -24,7 +24,7 @@ from towline.log.state.identity import IdentityFile
 from towline.log.state.truncation_file import take_back_word
 from towline.node.process.context import make_private, runtime_of
 from towline.node.process.duties import STOP_ORDER, duties_of
-from towline.node.process.endpoints import shown_endpoints, why_no_remoting
+from towline.node.process.endpoints import endpoints_of
 from towline.node.process.failure import facts_of, read_failure
 from towline.node.process.zygote_client import Exit, ZygoteClient
 from towline.node.roles.promise import NOTHING, load_promise
@@ -179,8 +179,6 @@ class Supervisor:
         self._await_running()
         self._reached("running")
         self._write_node()
-        if why := why_no_remoting(self.settings, self.role):
-            self.log.warning("%s", why)
         self._positions.duty(Duty.SUPERVISE).state = State.RUNNING
 
     def _end_generation(self) -> bool:
@@ -358,8 +356,7 @@ class Supervisor:
             "epoch": self._positions.get(Position.EPOCH),
             "generation": self.generation,
             "runtime": str(self._runtime.root),
-            "endpoints": shown_endpoints(self.settings, self._runtime, self.role),
-            "no_remoting": why_no_remoting(self.settings, self.role),
+            "endpoints": endpoints_of(self.settings, self._runtime, self.role),
             "started": time.time_ns() // 1_000_000,
             "stages": self._stages,
             "zygote": self.zygote.pid,
