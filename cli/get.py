@@ -33,6 +33,14 @@ def get(
     follow: Annotated[
         bool, typer.Option("--follow", help="Wait for new messages, until Ctrl-C; one line for each.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            metavar="NAME",
+            help="With --follow: as a member of this consumer group, from where it stands; --from is for a new one.",
+        ),
+    ] = None,
     check_crcs: Annotated[
         bool, typer.Option("--check-crcs/--no-check-crcs", help="Stop at a body that is not what was stored.")
     ] = True,
@@ -43,8 +51,9 @@ def get(
 ) -> None:
     """Read messages of one queue or of all queues of a topic.
 
-    With --follow, --json prints one document per message.
+    With --follow, --json prints one document per message. A member of a group shares the topic's queues with the other
+    members. What it has printed is committed every 5 seconds and when it ends; after a kill the rest comes again.
     """
     load_module("towline.cli.get_work", "cli").get(
-        topic, queue, start, count, tags, sql, follow, check_crcs, format_, endpoint, store, as_json
+        topic, queue, start, count, tags, sql, follow, group, check_crcs, format_, endpoint, store, as_json
     )

@@ -2,7 +2,8 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,13 @@ import typer
 
 from towline.client.consumer import Consumer
 from towline.client.errors import FilterRefused
-from towline.client.message import ReceivedMessage
+from towline.client.group.consumer import GroupConsumer
+from towline.client.group.subscription import Sql
+from towline.client.message import ANY_TAG, ReceivedMessage
 from towline.client.read.reader import Start
 
 from .endpoints import endpoint_of
+from .interrupts import Interrupts
 from .messages import describe, parse_template, print_messages, shown_body
 from .output import people, progress_console, show, write_json
 
@@ -31,6 +35,7 @@ def get(
     tags: str,
     sql: str,
     follow: bool,
+    group: str | None,
     check_crcs: bool,
     format_: str | None,
     endpoint: str | None,
@@ -40,19 +45,26 @@ def get(
     place, offset = parse_start(start)
     written = _writer(format_, as_json)
     limit = count if count is not None or follow else _COUNT
-    consumer = Consumer(
-        endpoint_of("serve", endpoint, store),
-        topic,
-        tags=tags,
-        sql=sql,
-        queues=None if queue is None else [queue],
-        start=place,
-        max_count=min(limit or 1000, 1000),
-        suspend_ms=15_000 if follow else 0,
-        check_crcs=check_crcs,
-        name="towline get",
-    )
-    try:
+    with _caret(sql, as_json):
+        if group is not None:
+            _check_member(follow, queue, offset, tags, sql)
+            where = endpoint_of("serve", endpoint, store)
+            wanted = {topic: Sql(sql) if sql else tags}
+            with Interrupts(), GroupConsumer(where, group, wanted, start=place, check_crcs=check_crcs) as member:
+                _follow(member, limit, written or _line(as_json))
+            return
+        consumer = Consumer(
+            endpoint_of("serve", endpoint, store),
+            topic,
+            tags=tags,
+            sql=sql,
+            queues=None if queue is None else [queue],
+            start=place,
+            max_count=min(limit or 1000, 1000),
+            suspend_ms=15_000 if follow else 0,
+            check_crcs=check_crcs,
+            name="towline get",
+        )
         with consumer:
             if offset is not None:
                 _seek(consumer, offset)
@@ -63,10 +75,29 @@ def get(
                     written(message)
             else:
                 _show(consumer, limit or _COUNT, as_json)
+
+
+@contextmanager
+def _caret(sql: str, as_json: bool) -> Iterator[None]:
+    """Shows people where an expression goes wrong."""
+    try:
+        yield
     except FilterRefused as error:
         if not as_json and error.position >= 0:
             progress_console().print(pointed(sql, error.position), markup=False, soft_wrap=True)
         raise
+
+
+def _check_member(follow: bool, queue: int | None, offset: int | None, tags: str, sql: str) -> None:
+    """Raises BadParameter for what a member of a group cannot do."""
+    if not follow:
+        raise typer.BadParameter("--group goes with --follow: a member of a group reads until it is ended")
+    if queue is not None:
+        raise typer.BadParameter("leave --queue away: the members of a --group share the queues out among them")
+    if offset is not None:
+        raise typer.BadParameter("--group goes on where the group stands: `towline group reset-offset` sets an offset")
+    if sql and tags != ANY_TAG:
+        raise typer.BadParameter("with --group give --tags or --sql, one of them")
 
 
 def _seek(consumer: Consumer, offset: int) -> None:
@@ -114,9 +145,11 @@ def _read(consumer: Consumer, limit: int) -> Iterator[ReceivedMessage]:
             return
 
 
-def _follow(consumer: Consumer, limit: int | None, written: Callable[[ReceivedMessage], object]) -> None:
-    """Each message as it comes."""
-    for seen, message in enumerate(consumer, 1):
+def _follow(
+    messages: Iterable[ReceivedMessage], limit: int | None, written: Callable[[ReceivedMessage], object]
+) -> None:
+    """Each message as it comes. Of a group, one is finished when it is written and the next is asked for."""
+    for seen, message in enumerate(messages, 1):
         written(message)
         if seen == limit:
             return

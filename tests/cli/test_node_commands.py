@@ -1,5 +1,6 @@
 """Commands against a real node: started, written to, read, looked at and stopped by the command alone."""
 
+import fcntl
 import json
 import os
 import select
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from datetime import datetime
 from pathlib import Path
@@ -176,6 +178,74 @@ class TestPutAndGet:
         done = put(flights, "--file", file)
         assert done.status == 1
         assert "65536" in done.document["sentence"]
+
+
+def half_full(pipe):
+    """Whether that many bytes wait in it to be read."""
+    waiting = int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+    return waiting >= fcntl.fcntl(pipe.fileno(), fcntl.F_GETPIPE_SZ) // 2
+
+
+class TestGetAsAMemberOfAGroup:
+    """`towline get --follow --group`."""
+
+    COUNT = 300
+    BODY = "x" * 1_000  # of all together far more than a pipe holds
+
+    @pytest.fixture
+    def topic(self, master, tmp_path, towline, request):
+        """A topic of three queues with messages."""
+        name = f"group-{request.node.name[:40].replace('[', '-').replace(']', '')}"
+        towline("topic", "create", name, "--queues", 3, "--store", master)
+        lines = tmp_path / "lines"
+        lines.write_text("".join(f"{number} {self.BODY}\n" for number in range(self.COUNT)))
+        assert towline("put", name, "--lines", lines, "--store", master).status == 0
+        return name
+
+    def member(self, master, topic):
+        """A process that reads until it is ended."""
+        command = [*TOWLINE, "get", topic, "--follow", "--group", "printers", "--store", str(master), "--json"]
+        return subprocess.Popen(command, cwd=home(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def group(self, master, topic, towline):
+        """How many members it has, and how far it is behind in this topic."""
+        done = towline("group", "describe", "printers", "--store", master, "--json")
+        behind = sum(queue["lag"] for queue in done.document["queues"] if queue["topic"] == topic)
+        return len(done.document["members"]), behind
+
+    def test_what_was_printed_is_committed_and_the_next_member_goes_on_behind_it(self, master, topic, towline):
+        command = ("get", topic, "--follow", "--group", "printers", "--store", master, "--format", "%v\\n", "--max")
+        first = towline(*command, self.COUNT // 3).out.splitlines()
+        assert self.group(master, topic, towline) == (0, self.COUNT - self.COUNT // 3)
+        rest = towline(*command, self.COUNT - self.COUNT // 3).out.splitlines()
+        assert sorted(int(line.split()[0]) for line in first + rest) == list(range(self.COUNT))
+        assert self.group(master, topic, towline) == (0, 0)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_ctrl_c_leaves_the_group_and_nothing_comes_again(self, master, topic, number, towline):
+        with self.member(master, topic) as reader:
+            assert reader.stdout is not None
+            printed = [json.loads(reader.stdout.readline())["body"] for _ in range(self.COUNT)]
+            assert self.group(master, topic, towline)[0] == 1
+            reader.send_signal(number)
+            out, err = reader.communicate(timeout=30)
+        assert (reader.returncode, out, err) == (128 + number, "", "")
+        assert sorted(int(body.split()[0]) for body in printed) == list(range(self.COUNT))
+        assert self.group(master, topic, towline) == (0, 0)
+
+    def test_ctrl_c_amid_a_message_loses_nothing(self, master, topic, towline):
+        with self.member(master, topic) as reader:
+            assert reader.stdout is not None
+            assert reader.stdout.readline()
+            await_(lambda: half_full(reader.stdout), 30.0, "it prints faster than it is read")
+            reader.send_signal(signal.SIGINT)
+            out, err = reader.communicate(timeout=30)
+        assert (reader.returncode, err) == (130, "")
+        members, left = self.group(master, topic, towline)
+        assert members == 0
+        assert 0 < left < self.COUNT
+        printed = 1 + sum(line.endswith("}") for line in out.splitlines())
+        assert printed + left in (self.COUNT, self.COUNT + 1), "of what was printed one may come again"
 
 
 class TestQuery:
