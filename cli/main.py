@@ -22,6 +22,7 @@ COMMANDS: Final = {
         "Run a throw-away node until Ctrl-C: small files, in a directory of its own that goes with it.",
     ),
     "doctor": ("doctor:doctor", "Look at limits, memory, disk, clock and ports of this machine."),
+    "debug": ("debug:app", "Collect what a bug report needs."),
     "master": ("nodes:master", "Start, stop and inspect a master."),
     "slave": ("nodes:slave", "Start, stop and inspect a slave."),
     "cluster": ("cluster:app", "Start, inspect and change a cluster that a file describes."),

@@ -1,8 +1,10 @@
 """Does the work of `towline version`."""
 
 import platform
-from importlib.metadata import PackageNotFoundError
+import re
+from importlib.metadata import PackageNotFoundError, requires
 from importlib.metadata import version as installed
+from typing import Any
 
 from towline.format.wire.frames import VERSION_MAX, VERSION_MIN
 
@@ -11,10 +13,33 @@ from .output import show
 
 def show_version(as_json: bool) -> None:
     """Of Towline, its wire protocol and Python."""
+    found = versions()
+    low, high = found["protocol"]
+    text = f"towline {found['version']}, protocol {low} to {high}, Python {found['python']}"
+    show(found, as_json, lambda console: console.print(text))
+
+
+def versions() -> dict[str, Any]:
+    number = _installed("towline") or "not installed"
+    return {"version": number, "protocol": [VERSION_MIN, VERSION_MAX], "python": platform.python_version()}
+
+
+def packages() -> dict[str, str]:
+    """The version of each package that Towline or an extra asks for and that is installed."""
+    asked = [re.split(r"[^\w.-]", each)[0] for each in _asked()]
+    found = {name: _installed(name) for name in sorted(set(asked))}
+    return {name: number for name, number in found.items() if number}
+
+
+def _asked() -> list[str]:
     try:
-        number = installed("towline")
+        return requires("towline") or []
     except PackageNotFoundError:
-        number = "not installed"
-    result = {"version": number, "protocol": [VERSION_MIN, VERSION_MAX], "python": platform.python_version()}
-    text = f"towline {number}, protocol {VERSION_MIN} to {VERSION_MAX}, Python {platform.python_version()}"
-    show(result, as_json, lambda console: console.print(text))
+        return []
+
+
+def _installed(package: str) -> str:
+    try:
+        return installed(package)
+    except PackageNotFoundError:
+        return ""

@@ -40,6 +40,7 @@ def test_the_commands_are_those_of_the_manual():
         "demo",
         "dev",
         "doctor",
+        "debug bundle",
         *(f"{role} {name}" for role in ("master", "slave") for name in ("start", "stop", "status")),
         *("put", "cancel"),
         *(f"context {name}" for name in ("add", "use", "list", "remove")),

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import termios
 import time
@@ -184,6 +185,17 @@ def half_full(pipe):
     """Whether that many bytes wait in it to be read."""
     waiting = int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
     return waiting >= fcntl.fcntl(pipe.fileno(), fcntl.F_GETPIPE_SZ) // 2
+
+
+def test_a_bundle_of_a_running_node_has_its_status(master, tmp_path, towline):
+    archive = tmp_path / "bundle.tar.gz"
+    done = towline("debug", "bundle", "--store", master, "--output", archive, "--json")
+    assert (done.status, done.document["left_out"]) == (0, {})
+    with tarfile.open(archive) as opened:
+        status = json.load(opened.extractfile("bundle/status.json"))
+        secret = runtime_of(master).secret.read_text()
+        assert secret.encode() not in b"".join(opened.extractfile(each).read() for each in opened.getmembers())
+    assert (status["role"], status["store"]) == ("master", str(master))
 
 
 class TestGetAsAMemberOfAGroup:
