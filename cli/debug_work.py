@@ -25,7 +25,7 @@ from towline.places import Store
 from .doctor_checks import checks_of
 from .output import add_row, progress_console, show, sized, table
 from .redaction import Redaction, secrets_of
-from .version_work import packages, versions
+from .versions import packages, versions
 
 LOG_TAIL: Final = 1 << 20  # bytes of each log
 _MODE: Final = 0o600

@@ -67,7 +67,7 @@ app = group(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        load_module("towline.cli.version_work", "cli").show_version(as_json=False)
+        sys.stdout.write(load_module("towline.cli.versions", "cli").sentence() + "\n")
         raise typer.Exit
 
 

@@ -6,4 +6,6 @@ from .options import Json
 
 def version(as_json: Json = False) -> None:
     """Print the version of Towline, of its wire protocol, and of the Python that runs it."""
-    load_module("towline.cli.version_work", "cli").show_version(as_json)
+    found = load_module("towline.cli.versions", "cli")
+    show = load_module("towline.cli.output", "cli").show
+    show(found.versions(), as_json, lambda console: console.print(found.sentence()))

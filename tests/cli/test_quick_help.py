@@ -89,6 +89,11 @@ def test_the_command_shows_help_without_what_is_heavy(arguments: Sequence[str]) 
     assert heavy_of(CALL.format(arguments=arguments)) == []
 
 
+def test_the_version_takes_what_has_it_and_no_more() -> None:
+    of_the_package, of_the_protocol = "email", "towline.format"
+    assert heavy_of(CALL.format(arguments=["--version"])) == [of_the_package, of_the_protocol]
+
+
 def test_no_command_loads_what_is_heavy_for_its_help() -> None:
     assert heavy_of(EVERY_HELP.format(paths=LIGHT)) == []
 

@@ -1,4 +1,4 @@
-"""Does the work of `towline version`."""
+"""What runs here: Towline, its wire protocol, Python, packages."""
 
 import platform
 import re
@@ -8,20 +8,17 @@ from typing import Any
 
 from towline.format.wire.frames import VERSION_MAX, VERSION_MIN
 
-from .output import show
-
-
-def show_version(as_json: bool) -> None:
-    """Of Towline, its wire protocol and Python."""
-    found = versions()
-    low, high = found["protocol"]
-    text = f"towline {found['version']}, protocol {low} to {high}, Python {found['python']}"
-    show(found, as_json, lambda console: console.print(text))
-
 
 def versions() -> dict[str, Any]:
     number = _installed("towline") or "not installed"
     return {"version": number, "protocol": [VERSION_MIN, VERSION_MAX], "python": platform.python_version()}
+
+
+def sentence() -> str:
+    """The same for people."""
+    found = versions()
+    low, high = found["protocol"]
+    return f"towline {found['version']}, protocol {low} to {high}, Python {found['python']}"
 
 
 def packages() -> dict[str, str]:
