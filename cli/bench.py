@@ -1,43 +1,27 @@
 """`towline bench`: measurements of this machine, each beside its own limits. The work is in `loadtest`."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from towline.limits import GIB
+from .lazy import group, load_module
+from .options import Json
 
-from .bench_delay import render_delay
-from .bench_ha import render_ha
-from .bench_peers import bench_peers
-from .bench_put import render_put
-from .bench_reading import render_consume, render_filter
-from .bench_recovery import render_recovery, sizes_of
-from .bench_reput import render_reput
-from .bench_segments import render_segments
-from .bench_spark import render_spark
-from .bench_steps import render_steps
-from .output import Json, load_module, progress_console, show
+app = group("Measure this machine.")
 
-app = typer.Typer(help="Measure this machine.", no_args_is_help=True)
-app.command("peers")(bench_peers)
+Names = Annotated[str, typer.Option(metavar="A,B", help="Only these, separated by commas; all by default.")]
+Rounds = Annotated[int, typer.Option(min=0, help="Turns at most of each system at each work; 0: as the form has it.")]
+Output = Annotated[Path, typer.Option(help="Directory for the result, the pictures and the page.", file_okay=False)]
+Minutes = Annotated[float, typer.Option(min=0.0, help="No turn begins that would end later; 0: there is no such end.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with a run of this form that was broken off in --output.")
+]
 
 
 @app.callback()
 def bench() -> None:
     """Measure this machine, each figure beside the limits measured in the same run."""
-
-
-def _measured(
-    name: str, render: Callable[[Console, Any], None], as_json: bool, quick: bool, extra: str = "server", **plan: Any
-) -> int:
-    """Runs one bench, by its own quick plan or by this one, and shows what it found."""
-    module = load_module(f"towline.loadtest.bench.{name}", extra)
-    with progress_console().status("measuring") as status:
-        result = module.measure(module.QUICK if quick else module.Plan(**plan), status.update)
-    show(result, as_json, lambda console: render(console, result))
-    return 0
 
 
 @app.command("put")
@@ -48,7 +32,8 @@ def bench_put(
     as_json: Json = False,
 ) -> int:
     """Measure the append and stamp kernel, and client to acknowledgement over ipc and tcp."""
-    return _measured("put", render_put, as_json, quick, seconds=seconds, rounds=rounds)
+    status: int = load_module("towline.cli.bench_work", "cli").bench_put(seconds, rounds, quick, as_json)
+    return status
 
 
 @app.command("recovery")
@@ -62,7 +47,8 @@ def bench_recovery(
 
     Works in a directory of its own below TMPDIR, which needs the largest size and 6 GiB, and removes it.
     """
-    return _measured("recovery", render_recovery, as_json, quick, sizes=sizes_of(sizes), rounds=rounds)
+    status: int = load_module("towline.cli.bench_work", "cli").bench_recovery(sizes, rounds, quick, as_json)
+    return status
 
 
 @app.command("reput")
@@ -77,7 +63,8 @@ def bench_reput(
 
     Works in a directory of its own below TMPDIR, which needs 2 GiB, and removes it.
     """
-    return _measured("reput", render_reput, as_json, quick, records=records, rounds=rounds, many=queues)
+    status: int = load_module("towline.cli.bench_work", "cli").bench_reput(records, rounds, queues, quick, as_json)
+    return status
 
 
 @app.command("consume")
@@ -91,7 +78,8 @@ def bench_consume(
 
     Works in a directory of its own below TMPDIR, which needs 6 GiB or what is replayed, and removes it.
     """
-    return _measured("consume", render_consume, as_json, quick, rounds=rounds, replay=int(replay * GIB))
+    status: int = load_module("towline.cli.bench_work", "cli").bench_consume(rounds, replay, quick, as_json)
+    return status
 
 
 @app.command("filter")
@@ -101,7 +89,8 @@ def bench_filter(
     as_json: Json = False,
 ) -> int:
     """Measure a filter that keeps 1% of a queue: by tag and by SQL92 at the node, and at the client."""
-    return _measured("filter", render_filter, as_json, quick, rounds=rounds)
+    status: int = load_module("towline.cli.bench_work", "cli").bench_filter(rounds, quick, as_json)
+    return status
 
 
 @app.command("delay")
@@ -113,7 +102,8 @@ def bench_delay(
     as_json: Json = False,
 ) -> int:
     """Measure how late delayed messages are delivered: by a level, and with times of their own."""
-    return _measured("delay", render_delay, as_json, quick, rate=rate, burst=burst, rounds=rounds)
+    status: int = load_module("towline.cli.bench_work", "cli").bench_delay(rate, burst, rounds, quick, as_json)
+    return status
 
 
 @app.command("steps")
@@ -128,14 +118,10 @@ def bench_steps(
     as_json: Json = False,
 ) -> int:
     """Follow messages from `send` to their acknowledgement and to a consumer at the end of the queue, step by step."""
-    try:
-        each = tuple(int(rate) for rate in rates.split(","))
-    except ValueError:
-        raise typer.BadParameter("numbers with commas, as in 10,1000", param_hint="--rates") from None
-    if transport not in ("ipc", "tcp"):
-        raise typer.BadParameter("ipc or tcp", param_hint="--transport")
-    options: dict[str, Any] = {"rates": each, "seconds": seconds, "transport": transport, "reads_files": reads_files}
-    return _measured("steps", render_steps, as_json, quick, **options)
+    status: int = load_module("towline.cli.bench_work", "cli").bench_steps(
+        rates, seconds, transport, reads_files, quick, as_json
+    )
+    return status
 
 
 @app.command("segments")
@@ -149,7 +135,8 @@ def bench_segments(
 
     The writer alone over segments that were made in four ways, and a node under a steady load, warmed and not.
     """
-    return _measured("segments", render_segments, as_json, quick, rounds=rounds, seconds=seconds)
+    status: int = load_module("towline.cli.bench_work", "cli").bench_segments(rounds, seconds, quick, as_json)
+    return status
 
 
 @app.command("ha")
@@ -166,8 +153,8 @@ def bench_ha(
     Works in a directory of its own below TMPDIR, which needs three times what the slave is behind and 30 GiB, and
     removes it.
     """
-    plan: dict[str, Any] = {"rounds": rounds, "seconds": seconds, "behind": int(behind * GIB), "rate": rate * 1_000_000}
-    return _measured("ha", render_ha, as_json, quick, **plan)
+    status: int = load_module("towline.cli.bench_work", "cli").bench_ha(rounds, seconds, behind, rate, quick, as_json)
+    return status
 
 
 @app.command("spark")
@@ -181,4 +168,30 @@ def bench_spark(
 
     Works in a directory of its own below TMPDIR, which needs the large log and 6 GiB, and removes it. Needs Java 17.
     """
-    return _measured("spark", render_spark, as_json, quick, "spark", rounds=rounds, large=int(large * GIB))
+    status: int = load_module("towline.cli.bench_work", "cli").bench_spark(rounds, large, quick, as_json)
+    return status
+
+
+@app.command("peers")
+def bench_peers(
+    full: Annotated[bool, typer.Option("--full", help="All works, in up to 5 rounds: half an hour, 15 GB.")] = False,
+    systems: Names = "",
+    works: Names = "",
+    rounds: Rounds = 0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Of each timed work; 0: as the form has it.")] = 0.0,
+    minutes: Minutes = 0.0,
+    output: Output = Path("build/bench/peers"),
+    resume: Resume = False,
+    as_json: Json = False,
+) -> int:
+    """Measure Towline beside RocketMQ, Kafka, NATS JetStream and Redis Streams, in turns on this machine.
+
+    Works: put, single, tail, rate, sync, replay, python, java-sync, java-batch, java-async, java-push, idle, replica,
+    slow-sync, stored, queues. What is not installed is left out with a sentence. Works below TMPDIR and removes all it
+    made there. The quick form takes below 10 minutes. What is done when Ctrl-C or a kill ends a run stands in the
+    directory of --output: --resume goes on from there.
+    """
+    status: int = load_module("towline.cli.bench_peers", "cli").bench_peers(
+        full, systems, works, rounds, seconds, minutes, output, resume, as_json
+    )
+    return status

@@ -1,11 +1,11 @@
-"""`towline bench peers`: Towline beside other servers. The work is in `peers`, a package of the repository alone."""
+"""Does the work of `towline bench peers` by `peers`, a package of the repository alone."""
 
 import json
 import math
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 from rich.console import Console
@@ -14,37 +14,17 @@ from towline.errors import Remedy, TowlineError
 from towline.start import home
 
 from .interrupts import Interrupts
-from .output import Json, add_row, load_module, progress_console, show, table
+from .lazy import load_module
+from .output import add_row, progress_console, show, table
 
 EXTRA: Final = "drill"  # has what draws pictures
 RESULT: Final = "peers.json"
-Names = Annotated[str, typer.Option(metavar="A,B", help="Only these, separated by commas; all by default.")]
-Rounds = Annotated[int, typer.Option(min=0, help="Turns at most of each system at each work; 0: as the form has it.")]
-Output = Annotated[Path, typer.Option(help="Directory for the result, the pictures and the page.", file_okay=False)]
-Minutes = Annotated[float, typer.Option(min=0.0, help="No turn begins that would end later; 0: there is no such end.")]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with a run of this form that was broken off in --output.")
-]
 
 
 def bench_peers(
-    full: Annotated[bool, typer.Option("--full", help="All works, in up to 5 rounds: half an hour, 15 GB.")] = False,
-    systems: Names = "",
-    works: Names = "",
-    rounds: Rounds = 0,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Of each timed work; 0: as the form has it.")] = 0.0,
-    minutes: Minutes = 0.0,
-    output: Output = Path("build/bench/peers"),
-    resume: Resume = False,
-    as_json: Json = False,
-) -> int:
-    """Measure Towline beside RocketMQ, Kafka, NATS JetStream and Redis Streams, in turns on this machine.
-
-    Works: put, single, tail, rate, sync, replay, python, java-sync, java-batch, java-async, java-push, idle, replica,
-    slow-sync, stored, queues. What is not installed is left out with a sentence. Works below TMPDIR and removes all it
-    made there. The quick form takes below 10 minutes. What is done when Ctrl-C or a kill ends a run stands in the
-    directory of --output: --resume goes on from there.
-    """
+    full: bool, systems: str, works: str, rounds: int, seconds: float, minutes: float, output: Path, resume: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
     harness, pictures, made = _module("harness"), _module("pictures"), _module("works")
     extent = made.FULL if full else made.QUICK
     extent = replace(extent, rounds=rounds, fewer={}) if rounds else extent

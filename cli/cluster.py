@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, load_module
+from .lazy import group, load_module
+from .options import Json
 
-app = typer.Typer(help="Start, inspect and change a cluster that a file describes.", no_args_is_help=True)
+app = group("Start, inspect and change a cluster that a file describes.")
 
 File = Annotated[
     Path, typer.Option("--file", "-f", help="The cluster file; `towline cluster init` writes one.", dir_okay=False)

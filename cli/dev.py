@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, load_module
+from .lazy import load_module
+from .options import Json
 
 
 def dev(

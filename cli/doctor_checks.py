@@ -57,7 +57,7 @@ class Check:
 
 def examine(store: Path, as_json: bool) -> int:
     """Shows every check; the exit status."""
-    checks = [*_machine(), *_limits(), *_memory(), *_disk(store), _clock(), *_ports(), _java()]
+    checks = checks_of(store)
 
     def render(console: Console) -> None:
         made = table("", "what", "found", "what to do")
@@ -67,6 +67,10 @@ def examine(store: Path, as_json: bool) -> int:
 
     show({"checks": [asdict(check) for check in checks]}, as_json, render)
     return FAILED if any(check.state is State.WRONG for check in checks) else 0
+
+
+def checks_of(store: Path) -> list[Check]:
+    return [*_machine(), *_limits(), *_memory(), *_disk(store), _clock(), *_ports(), _java()]
 
 
 def _machine() -> Iterator[Check]:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, load_module
+from .lazy import group, load_module
+from .options import Json
 
-app = typer.Typer(help="Break a cluster on purpose, and prove that nothing is lost.", no_args_is_help=True)
+app = group("Break a cluster on purpose, and prove that nothing is lost.")
 
 
 class By(StrEnum):

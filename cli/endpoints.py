@@ -1,11 +1,11 @@
-"""Options by which client commands name their node: an endpoint, or a store directory on this machine."""
+"""Where the node is that a command asks: at an endpoint, in a store directory on this machine, or of a context."""
 
 import json
 import os
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
@@ -21,19 +21,6 @@ from .contexts import chosen_context
 REACH_MS: Final = 1_500  # a person waits no longer to hear that nobody is there
 AFTERWARDS_MS: Final = 200  # for each further group of nodes
 _ROLES: Final = {"put": "producer", "serve": "consumer", "schedule": "producer"}
-
-Endpoint = Annotated[
-    str | None,
-    typer.Option(
-        "--endpoint",
-        help="Address of the node: its listen_port, as tcp://HOST:PORT or tls://HOST:PORT?ca=FILE, or the socket of a "
-        "process as ipc:///PATH; those of several nodes with commas; for put, get and group also cluster:PATH of a "
-        "cluster file.",
-    ),
-]
-LocalStore = Annotated[
-    Path | None, typer.Option("--store", file_okay=False, help="Store directory of a node that runs on this machine.")
-]
 
 
 def endpoint_of(service: str, endpoint: str | None, store: Path | None) -> str:

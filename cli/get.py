@@ -1,25 +1,11 @@
 """`towline get`: read messages of a topic."""
 
-import re
-import sys
-from collections.abc import Callable, Iterator
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from towline.client.consumer import Consumer
-from towline.client.errors import FilterRefused
-from towline.client.message import ANY_TAG, ReceivedMessage
-from towline.client.read.reader import Start
-
-from .endpoints import Endpoint, LocalStore, endpoint_of
-from .messages import describe, parse_template, print_messages, shown_body
-from .output import Json, people, progress_console, show, write_json
-
-_COUNT = 10
-_POLL_MS = 500
-_SHOWN_BEFORE = 40  # characters of an expression
+from .lazy import load_module
+from .options import Endpoint, Json, LocalStore
 
 Format = Annotated[
     str | None,
@@ -40,13 +26,21 @@ def get(
     count: Annotated[
         int | None, typer.Option("--max", min=1, help="Messages at most; 10, or without end if --follow.")
     ] = None,
-    tags: Annotated[str, typer.Option(help="One tag, or several as 'a || b'.")] = ANY_TAG,
+    tags: Annotated[str, typer.Option(help="One tag, or several as 'a || b'.")] = "*",
     sql: Annotated[
         str, typer.Option(help="An SQL92 expression on properties, such as \"price > 5 AND colour = 'red'\".")
     ] = "",
     follow: Annotated[
         bool, typer.Option("--follow", help="Wait for new messages, until Ctrl-C; one line for each.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            metavar="NAME",
+            help="With --follow: as a member of this consumer group, from where it stands; --from is for a new one.",
+        ),
+    ] = None,
     check_crcs: Annotated[
         bool, typer.Option("--check-crcs/--no-check-crcs", help="Stop at a body that is not what was stored.")
     ] = True,
@@ -57,121 +51,9 @@ def get(
 ) -> None:
     """Read messages of one queue or of all queues of a topic.
 
-    With --follow, --json prints one document per message.
+    With --follow, --json prints one document per message. A member of a group shares the topic's queues with the other
+    members. What it has printed is committed every 5 seconds and when it ends; after a kill the rest comes again.
     """
-    place, offset = parse_start(start)
-    written = _writer(format_, as_json)
-    limit = count if count is not None or follow else _COUNT
-    consumer = Consumer(
-        endpoint_of("serve", endpoint, store),
-        topic,
-        tags=tags,
-        sql=sql,
-        queues=None if queue is None else [queue],
-        start=place,
-        max_count=min(limit or 1000, 1000),
-        suspend_ms=15_000 if follow else 0,
-        check_crcs=check_crcs,
-        name="towline get",
+    load_module("towline.cli.get_work", "cli").get(
+        topic, queue, start, count, tags, sql, follow, group, check_crcs, format_, endpoint, store, as_json
     )
-    try:
-        with consumer:
-            if offset is not None:
-                _seek(consumer, offset)
-            if follow:
-                _follow(consumer, limit, written or _line(as_json))
-            elif written is not None:
-                for message in _read(consumer, limit or _COUNT):
-                    written(message)
-            else:
-                _show(consumer, limit or _COUNT, as_json)
-    except FilterRefused as error:
-        if not as_json and error.position >= 0:
-            progress_console().print(pointed(sql, error.position), markup=False, soft_wrap=True)
-        raise
-
-
-def _seek(consumer: Consumer, offset: int) -> None:
-    """Every queue of every group of nodes."""
-    for name in consumer.groups:
-        for queue_id in consumer.position(name):
-            consumer.seek(queue_id, offset, name)
-
-
-def _show(consumer: Consumer, limit: int, as_json: bool) -> None:
-    found = [describe(message) for message in _read(consumer, limit)]
-    moved = [f"queue {m.queue_id} went on at {m.to_offset} instead of {m.from_offset}" for m in consumer.moved]
-    result: dict[str, Any] = {"topic": consumer.topic, "messages": found, "moved": moved}
-    show(result, as_json, lambda console: print_messages(console, found, moved))
-
-
-def pointed(expression: str, position: int) -> str:
-    """The line of an expression that goes wrong behind so many characters, as much as a terminal shows, and a caret."""
-    first = max(expression.rfind("\n", 0, position) + 1, position - _SHOWN_BEFORE)
-    line = expression[first : first + 2 * _SHOWN_BEFORE].partition("\n")[0]
-    return f"  {line.replace(chr(9), ' ')}\n  {' ' * (position - first)}^"
-
-
-def parse_start(text: str) -> tuple[Start, int | None]:
-    """Where a consumer begins, and the offset to seek to if one was given."""
-    if text in ("first", "last"):
-        return ("first" if text == "first" else "last"), None
-    if re.fullmatch(r"\d+", text):
-        return "first", int(text)
-    try:
-        return datetime.fromisoformat(text), None
-    except ValueError:
-        raise typer.BadParameter(
-            f"--from {text} is not first, last, an offset, or a time as 2026-01-31T12:00"
-        ) from None
-
-
-def _read(consumer: Consumer, limit: int) -> Iterator[ReceivedMessage]:
-    """Up to the end that the node knows of now."""
-    while True:
-        messages = consumer.poll(0 if consumer.at_end else _POLL_MS)
-        yield from messages[:limit]
-        limit -= len(messages)
-        if limit <= 0 or (not messages and consumer.at_end):
-            return
-
-
-def _follow(consumer: Consumer, limit: int | None, written: Callable[[ReceivedMessage], object]) -> None:
-    """Each message as it comes."""
-    for seen, message in enumerate(consumer, 1):
-        written(message)
-        if seen == limit:
-            return
-
-
-def _writer(template: str | None, as_json: bool) -> Callable[[ReceivedMessage], None] | None:
-    """What writes a message by a template, for who wants that."""
-    if template is None:
-        return None
-    if as_json:
-        raise typer.BadParameter("give --format or --json, one of them")
-    try:
-        render = parse_template(template)
-    except ValueError as error:
-        raise typer.BadParameter(f"--format: {error}") from None
-
-    def write(message: ReceivedMessage) -> None:
-        sys.stdout.write(render(message))
-        sys.stdout.flush()
-
-    return write
-
-
-def _line(as_json: bool) -> Callable[[ReceivedMessage], None]:
-    """What writes a message in a line of its own."""
-    console = people()
-
-    def write(message: ReceivedMessage) -> None:
-        described = describe(message)
-        if as_json:
-            write_json(described)
-            return
-        where = f"{described['queue_id']}/{described['queue_offset']} {described['tags'] or '-'}"
-        console.print(f"{where} {shown_body(described['body'])}", markup=False, soft_wrap=True)
-
-    return write

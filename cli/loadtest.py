@@ -1,23 +1,13 @@
 """`towline loadtest`: users of Locust against running nodes."""
 
-import tempfile
-from contextlib import ExitStack
-from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from towline.client.admin import AdminClient
-from towline.client.errors import AskRefused
-from towline.client.link.routes import names_groups
-from towline.errors import TopicExists
-
-from .endpoints import LocalStore, endpoint_of
-from .output import FAILED, Json, add_row, load_module, progress_console, show, table
+from .lazy import load_module
+from .options import Json, LocalStore
 
 
 class UserKind(StrEnum):
@@ -69,76 +59,9 @@ def loadtest(
     as_json: Json = False,
 ) -> int:
     """Put a running node or cluster under the load of Locust's users."""
-    plans, runs = (
-        load_module("towline.loadtest.load.plan", "loadtest"),
-        load_module("towline.loadtest.load.run", "loadtest"),
-    )
-    put, serve = _where(put, serve, store)
-    plan = plans.LoadPlan(
-        put, serve, topic, body_size, batch, per_user, shape.value, users, spawn_rate, seconds, max_p99,
-        -1.0 if max_fail is None else max_fail,
-    )  # fmt: skip
     kinds = [each.value for each in user or [UserKind.PUT]]
-    _make_topic(put, topic, queues)
-    if web:
-        progress_console().print(f"Locust's page: http://127.0.0.1:{web} (Ctrl-C ends it)")
-        return int(runs.serve_web(plan, kinds, workers, web))
-    with ExitStack() as stack:
-        directory = out or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="towline-loadtest-")))
-        directory.mkdir(parents=True, exist_ok=True)
-        plan = replace(plan, out=str(directory.resolve()))
-        summary = _run(runs, plan, kinds, workers, runs.Outputs(csv, html))
-        if verify:
-            summary["verified"] = runs.check(plan)
-    show(summary, as_json, lambda console: _render(console, summary))
-    lost = summary.get("verified", {}).get("lost", 0)
-    return FAILED if summary["broken"] or lost else 0
-
-
-def _where(put: str | None, serve: str | None, store: Path | None) -> tuple[str, str]:
-    """Endpoints of both services. Raises BadParameter, NodeNotRunning."""
-    if put is not None and store is None and (serve is not None or names_groups(put)):
-        return put, serve or put
-    if store is not None and put is None and serve is None:
-        return endpoint_of("put", None, store), endpoint_of("serve", None, store)
-    raise typer.BadParameter("name the nodes by --put and --serve, by --put cluster:PATH, or by --store")
-
-
-def _make_topic(put: str, topic: str, queues: int) -> None:
-    if names_groups(put):
-        return  # its producers make it, in every group
-    with AdminClient(put) as admin:
-        try:
-            admin.create_topic(topic, queues)
-        except AskRefused as refused:
-            if refused.error != TopicExists.__name__:
-                raise
-
-
-def _run(runs: Any, plan: Any, kinds: list[str], workers: int, outputs: Any) -> dict[str, Any]:
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=progress_console())
-    with bar:
-        task = bar.add_task(f"{', '.join(kinds)}: {plan.users} users", total=plan.seconds)
-        summary: dict[str, Any] = runs.run(
-            plan, kinds, workers, outputs, lambda seconds: bar.update(task, completed=seconds)
-        )
-    return summary
-
-
-def _render(console: Console, summary: dict[str, Any]) -> None:
-    made = table("request", "#requests/s", "#messages/s", "#failed", "#p50 ms", "#p95 ms", "#p99 ms", "#max ms")
-    for row in summary["rows"]:
-        times = (f"{row[name]:,.1f}" for name in ("p50_ms", "p95_ms", "p99_ms", "max_ms"))
-        rates = (f"{row[name]:,.0f}" for name in ("requests_per_s", "messages_per_s"))
-        add_row(made, f"{row['kind']} {row['name']}", *rates, f"{row['failures']:,}", *times)
-    console.print(made)
-    for error, count in summary["errors"].items():
-        console.print(f"{count:,} x {error}", markup=False)
-    if "verified" in summary:
-        found = summary["verified"]
-        console.print(
-            f"acknowledged {found['acknowledged']:,}, lost {found['lost']:,}, doubled {found['doubled']:,}; "
-            f"{found['read']:,} read"
-        )
-    for sentence in summary["broken"]:
-        console.print(f"broken: {sentence}", markup=False)
+    status: int = load_module("towline.cli.loadtest_work", "cli").loadtest(
+        kinds, put, serve, store, topic, queues, users, spawn_rate, seconds, shape.value, body_size, batch, per_user,
+        workers, max_p99, max_fail, verify, csv, html, out, web, as_json,
+    )  # fmt: skip
+    return status

@@ -1,50 +1,73 @@
-"""The `towline` command. Each command stands in its own module; those that need more than a client load it late."""
+"""The `towline` command: what there is, each with the module that has it and what an overview says of it."""
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any, Final
 
 import typer
 
 from towline.errors import TowlineError
 
-from . import (
-    bench,
-    cluster,
-    context,
-    demo,
-    dev,
-    doctor,
-    drill,
-    get,
-    group,
-    inspect,
-    keys,
-    loadtest,
-    nodes,
-    pipeline,
-    put,
-    query,
-    settings,
-    stats,
-    store,
-    topic,
-    transaction,
-    version,
-)
-from .output import FAILED, MISUSED, show_error, show_towline_error
+from .lazy import Command, Group, Pending, command_of, group, load_module
 
-app = typer.Typer(
-    name="towline",
-    help="A message store in RocketMQ's file format, with a master and slaves, for Python and Spark people.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+# name -> module and what it has there, summary; in the order in which they are shown
+COMMANDS: Final = {
+    "demo": (
+        "demo:demo",
+        "Start a master and a slave, send 336,776 flights, read all of them back from the slave, and compare.",
+    ),
+    "dev": (
+        "dev:dev",
+        "Run a throw-away node until Ctrl-C: small files, in a directory of its own that goes with it.",
+    ),
+    "doctor": ("doctor:doctor", "Look at limits, memory, disk, clock and ports of this machine."),
+    "debug": ("debug:app", "Collect what a bug report needs."),
+    "master": ("nodes:master", "Start, stop and inspect a master."),
+    "slave": ("nodes:slave", "Start, stop and inspect a slave."),
+    "cluster": ("cluster:app", "Start, inspect and change a cluster that a file describes."),
+    "promote": ("nodes:promote", "Make the running node on a store directory the master."),
+    "context": ("context:app", "Name nodes once, for all commands that ask a node."),
+    "put": ("put:put", "Send one message, or every line of a file, and wait for the acknowledgements."),
+    "cancel": ("put:cancel", "Take back a message that waits for its time, at least 50 ms before that."),
+    "get": ("get:get", "Read messages of one queue or of all queues of a topic."),
+    "query": ("query:query", "Look messages up."),
+    "topic": ("topic:app", "List, describe, create, change and delete topics."),
+    "group": ("group:app", "List, describe, configure and delete consumer groups, set their offsets."),
+    "transaction": ("transaction:app", "Show open transactions, commit them or roll them back."),
+    "keys": ("keys:app", "Make, list and revoke the keys of a cluster's ports."),
+    "stats": ("stats:stats", "Show how much a node takes and serves, how long puts take, and why puts were refused."),
+    "inspect": ("inspect:app", "Show what the files of a store hold."),
+    "bench": ("bench:app", "Measure this machine."),
+    "drill": ("drill:app", "Break a cluster on purpose, and prove that nothing is lost."),
+    "loadtest": ("loadtest:loadtest", "Put a running node or cluster under the load of Locust's users."),
+    "pipeline": ("pipeline:app", "Jobs on Spark over a store: run `towline pipeline NAME --help` for one."),
+    "settings": ("settings:app", "Show the settings of a node."),
+    "store": ("store:app", "Look after the files of a store."),
+    "version": (
+        "version:version",
+        "Print the version of Towline, of its wire protocol, and of the Python that runs it.",
+    ),
+}
+
+
+def _load(name: str) -> Command:
+    module, _, what = COMMANDS[name][0].partition(":")
+    return command_of(name, getattr(load_module(f"towline.cli.{module}", "cli"), what))
+
+
+class Commands(Group):
+    pending = tuple(Pending(name, summary, partial(_load, name)) for name, (_, summary) in COMMANDS.items())
+
+
+app = group(
+    "A message store in RocketMQ's file format, with a master and slaves, for Python and Spark people.", Commands
 )
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        version.version()
+        sys.stdout.write(load_module("towline.cli.versions", "cli").sentence() + "\n")
         raise typer.Exit
 
 
@@ -57,54 +80,31 @@ def towline(
     pass
 
 
-app.command("demo")(demo.demo)
-app.command("dev")(dev.dev)
-app.command("doctor")(doctor.doctor)
-app.add_typer(nodes.master, name="master")
-app.add_typer(nodes.slave, name="slave")
-app.add_typer(cluster.app, name="cluster")
-app.command("promote")(nodes.promote)
-app.add_typer(context.app, name="context")
-app.command("put")(put.put)
-app.command("cancel")(put.cancel)
-app.command("get")(get.get)
-app.command("query")(query.query)
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-app.add_typer(transaction.app, name="transaction")
-app.add_typer(keys.app, name="keys")
-app.command("stats")(stats.stats)
-app.add_typer(inspect.app, name="inspect")
-app.add_typer(bench.app, name="bench")
-app.add_typer(drill.app, name="drill")
-app.command("loadtest")(loadtest.loadtest)
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(settings.app, name="settings")
-app.add_typer(store.app, name="store")
-app.command("version")(version.version)
-
-
 def run(arguments: Sequence[str]) -> int:
     """The exit status: 0, 1 for a refusal or failure, 2 for a command that was called wrongly, 130 after Ctrl-C."""
-    as_json = "--json" in arguments
     try:
         status = app(list(arguments), prog_name="towline", standalone_mode=False)
-    except typer.TyperException as error:
-        where = getattr(error, "ctx", None)
-        if where and error.format_message() == where.get_help():  # nothing was asked for
-            sys.stdout.write(where.get_help() + "\n")
-            return 0
+    except (typer.TyperException, TowlineError, OSError) as error:
+        return _refused(error, "--json" in arguments)
+    return status if isinstance(status, int) else 0
+
+
+def _refused(error: Exception, as_json: bool) -> int:
+    where: Any = getattr(error, "ctx", None)
+    if isinstance(error, typer.TyperException) and where and error.format_message() == where.get_help():
+        sys.stdout.write(where.get_help() + "\n")  # nothing was asked for
+        return 0
+    output = load_module("towline.cli.output", "cli")
+    if isinstance(error, typer.TyperException):
         asked = f"{where.command_path} --help" if where else "towline --help"
         said = " ".join(error.format_message().split()).rstrip(".")  # typer lists choices in lines of their own
-        show_error(type(error).__name__, said, f"see `{asked}`", as_json)
-        return MISUSED
-    except TowlineError as error:
-        show_towline_error(error, as_json)
-        return FAILED
-    except OSError as error:
-        show_error(type(error).__name__, str(error), "look at the path and its permissions", as_json)
-        return FAILED
-    return status if isinstance(status, int) else 0
+        output.show_error(type(error).__name__, said, f"see `{asked}`", as_json)
+        return int(output.MISUSED)
+    if isinstance(error, TowlineError):
+        output.show_towline_error(error, as_json)
+    else:
+        output.show_error(type(error).__name__, str(error), "look at the path and its permissions", as_json)
+    return int(output.FAILED)
 
 
 def main() -> None:

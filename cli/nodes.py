@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, StoreDir, load_module
+from .lazy import group, load_module
+from .options import Json, StoreDir
 
-master = typer.Typer(help="Start, stop and inspect a master.", no_args_is_help=True)
-slave = typer.Typer(help="Start, stop and inspect a slave.", no_args_is_help=True)
+master = group("Start, stop and inspect a master.")
+slave = group("Start, stop and inspect a slave.")
 
 
 class FlushDiskType(StrEnum):

@@ -1,22 +1,16 @@
-"""What every command has in common: two forms of a result, errors with their remedy, modules loaded when needed."""
+"""What the work of every command has in common: two forms of a result, and errors with their remedy."""
 
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import orjson
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from towline.errors import MissingPackage, TowlineError
-from towline.start import loading
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output, errors too.")]
-StoreDir = Annotated[Path, typer.Option("--store", help="Store directory of the node.", file_okay=False)]
+from towline.errors import TowlineError
 
 FAILED: Final = 1
 MISUSED: Final = 2
@@ -84,15 +78,6 @@ def sized(size: float) -> str:
             return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
         size /= 1024
     return f"{size:,.1f} TiB"
-
-
-def load_module(module: str, extra: str) -> Any:
-    """A module that needs the packages of an extra, loaded when a command asks for it. Raises MissingPackage."""
-    try:
-        with loading():
-            return import_module(module)
-    except ModuleNotFoundError as error:
-        raise MissingPackage(error.name or module, extra) from None
 
 
 def _plain(value: Any) -> Any:

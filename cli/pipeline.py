@@ -1,17 +1,17 @@
 """`towline pipeline`: the jobs of `pipeline/` as commands, made from the options that each job documents."""
 
 import inspect
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from typer.core import TyperCommand, TyperGroup
 
 from towline.pipeline.options import OptionFacts, facts_of
 from towline.pipeline.registry import JOBS
 
-from .output import Json, add_row, load_module, show, table
+from .lazy import Command, Group, Pending, command_of, group, load_module
+from .options import Json
 
 EXTRA = "spark"
 
@@ -27,54 +27,7 @@ Report = Annotated[
 Shown = Annotated[int, typer.Option("--show", min=1, help="Rows of the table shown to people; JSON has them all.")]
 
 
-class JobCommand(TyperCommand):
-    """The job's module, which may need Spark's packages, is loaded when its options are asked for, and no sooner."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        if self.callback is None:
-            assert self.name is not None
-            made = _command_of(self.name)
-            self.params, self.callback = made.params, made.callback
-        return super().get_params(ctx)
-
-
-class Jobs(TyperGroup):
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        for name, entry in JOBS.items():
-            self.add_command(JobCommand(name, help=entry.summary, rich_markup_mode=None))
-
-
-app = typer.Typer(
-    cls=Jobs, help="Jobs on Spark over a store: run `towline pipeline NAME --help` for one.", no_args_is_help=True
-)
-
-
-@app.command("list")
-def list_jobs(as_json: Json = False) -> None:
-    """List the jobs there are."""
-
-    def render(console: Console) -> None:
-        made = table("job", "what it does")
-        for name, entry in JOBS.items():
-            add_row(made, name, entry.summary)
-        console.print(made)
-
-    show({"jobs": [{"job": name, "summary": entry.summary} for name, entry in JOBS.items()]}, as_json, render)
-
-
-@app.command("ship")
-def ship(
-    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="The zip to write.")],
-    as_json: Json = False,
-) -> None:
-    """Pack Towline into a zip for `spark-submit --py-files FILE pipeline/__main__.py NAME ...`."""
-    path = load_module("towline.pipeline.ship", EXTRA).ship(file)
-    size = path.stat().st_size
-    show({"file": path, "bytes": size}, as_json, lambda console: console.print(f"{path}: {size:,} bytes", markup=False))
-
-
-def _command_of(name: str) -> TyperCommand:
+def _command_of(name: str) -> Command:
     """A command with an option for each field of the job's dataclass, and those that all jobs have."""
     job = load_module(JOBS[name].module, EXTRA).JOB
 
@@ -94,14 +47,11 @@ def _command_of(name: str) -> TyperCommand:
 
     common = [one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD]
     parameters = [_parameter(facts) for facts in facts_of(job.options)]
+    command.__doc__ = JOBS[name].summary
     # Typer reads both.
     command.__signature__ = inspect.Signature([*parameters, *common])  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in [*parameters, *common]}
-    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name)(command)
-    made = typer.main.get_command(alone)
-    assert isinstance(made, TyperCommand)
-    return made
+    return command_of(name, command)
 
 
 def _parameter(facts: OptionFacts) -> inspect.Parameter:
@@ -113,3 +63,27 @@ def _parameter(facts: OptionFacts) -> inspect.Parameter:
     return inspect.Parameter(
         facts.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[wanted, declared]
     )
+
+
+class Jobs(Group):
+    """A job's module needs Spark's packages."""
+
+    pending = tuple(Pending(name, entry.summary, partial(_command_of, name)) for name, entry in JOBS.items())
+
+
+app = group("Jobs on Spark over a store: run `towline pipeline NAME --help` for one.", Jobs)
+
+
+@app.command("list")
+def list_jobs(as_json: Json = False) -> None:
+    """List the jobs there are."""
+    load_module("towline.cli.pipeline_work", "cli").list_jobs(as_json)
+
+
+@app.command("ship")
+def ship(
+    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="The zip to write.")],
+    as_json: Json = False,
+) -> None:
+    """Pack Towline into a zip for `spark-submit --py-files FILE pipeline/__main__.py NAME ...`."""
+    load_module("towline.cli.pipeline_work", "cli").ship(file, as_json)

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, load_module
+from .lazy import group, load_module
+from .options import Json
 
-app = typer.Typer(help="Show the settings of a node.", no_args_is_help=True)
+app = group("Show the settings of a node.")
 
 
 @app.command("keys")

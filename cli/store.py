@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, StoreDir, load_module
+from .lazy import group, load_module
+from .options import Json, StoreDir
 
-app = typer.Typer(help="Look after the files of a store.", no_args_is_help=True)
+app = group("Look after the files of a store.")
 
 Yes = Annotated[bool, typer.Option("--yes", help="Do it; without this only what would be done is said.")]
 Config = Annotated[

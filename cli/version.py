@@ -1,20 +1,11 @@
 """`towline version`."""
 
-import platform
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed
-
-from towline.format.wire.frames import VERSION_MAX, VERSION_MIN
-
-from .output import Json, show
+from .lazy import load_module
+from .options import Json
 
 
 def version(as_json: Json = False) -> None:
     """Print the version of Towline, of its wire protocol, and of the Python that runs it."""
-    try:
-        number = installed("towline")
-    except PackageNotFoundError:
-        number = "not installed"
-    result = {"version": number, "protocol": [VERSION_MIN, VERSION_MAX], "python": platform.python_version()}
-    text = f"towline {number}, protocol {VERSION_MIN} to {VERSION_MAX}, Python {platform.python_version()}"
-    show(result, as_json, lambda console: console.print(text))
+    found = load_module("towline.cli.versions", "cli")
+    show = load_module("towline.cli.output", "cli").show
+    show(found.versions(), as_json, lambda console: console.print(found.sentence()))

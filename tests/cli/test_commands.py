@@ -4,25 +4,21 @@ import json
 
 import pytest
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
-from towline.cli.get import pointed
+from towline.cli.get_work import pointed
+from towline.cli.lazy import every_command
 from towline.cli.main import app
 from towline.pipeline.registry import JOBS
 
 BENCHES = ("put", "delay", "consume", "filter", "ha", "peers", "reput", "segments", "spark", "recovery", "steps")
 
 
-def commands(command=None, path=()):
-    """The path of every command, as it is typed."""
-    command = command or get_command(app)
-    below = getattr(command, "commands", None)
-    if below is None:
-        return [path]
-    return [found for name, child in below.items() for found in commands(child, (*path, name))]
+EVERYTHING = dict(every_command(get_command(app)))
+COMMANDS = {path: command for path, command in EVERYTHING.items() if not isinstance(command, TyperGroup)}
 
-
-every_command = pytest.mark.parametrize("path", commands(), ids=" ".join)
+each_command = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 
 
 DRILLS = (
@@ -40,10 +36,11 @@ DRILLS = (
 
 
 def test_the_commands_are_those_of_the_manual():
-    assert {" ".join(path) for path in commands()} == {
+    assert {" ".join(path) for path in COMMANDS} == {
         "demo",
         "dev",
         "doctor",
+        "debug bundle",
         *(f"{role} {name}" for role in ("master", "slave") for name in ("start", "stop", "status")),
         *("put", "cancel"),
         *(f"context {name}" for name in ("add", "use", "list", "remove")),
@@ -99,21 +96,19 @@ def test_the_commands_are_those_of_the_manual():
     }
 
 
-@every_command
+@each_command
 def test_a_command_explains_itself_and_each_of_its_options(path, towline):
     done = towline(*path, "--help")
     assert done.status == 0
     assert "--json" in done.out
-    command = get_command(app)
-    for name in path:
-        command = command.commands[name]
+    command = COMMANDS[path]
     assert len((command.help or "").split()) > 3
     parameters = command.get_params(typer.Context(command))
     undocumented = [parameter.name for parameter in parameters if not getattr(parameter, "help", "")]
     assert undocumented == []
 
 
-@every_command
+@each_command
 def test_a_wrong_option_is_refused_in_one_sentence_that_says_where_to_look(path, towline):
     done = towline(*path, "--no-such-option")
     assert done.status == 2
@@ -175,6 +170,10 @@ class TestErrors:
             ("put", "t", "body", "--deliver-at", "tomorrow"),
             ("put", "t", "body", "--deliver-at", "+1h", "--delay-level", "1"),
             ("get", "t", "--from", "yesterday"),
+            ("get", "t", "--group", "g"),
+            ("get", "t", "--group", "g", "--follow", "--queue", "0"),
+            ("get", "t", "--group", "g", "--follow", "--from", "7"),
+            ("get", "t", "--group", "g", "--follow", "--tags", "a", "--sql", "b = 1"),
             ("query", "--key", "k"),
             ("query", "--topic", "t"),
             ("query", "--topic", "t", "--time", "noon"),

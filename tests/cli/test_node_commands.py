@@ -1,5 +1,6 @@
 """Commands against a real node: started, written to, read, looked at and stopped by the command alone."""
 
+import fcntl
 import json
 import os
 import select
@@ -7,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
+import termios
 import time
 from datetime import datetime
 from pathlib import Path
@@ -27,7 +30,7 @@ SMALL = (
     *("--set", "mapped_file_size_commit_log=1048576", "--set", "max_message_size=65536"),
     *("--set", "max_hash_slot_num=1000", "--set", "max_index_num=10000"),
     *("--set", "request_size_max=262144", "--set", "flush_disk_type=SYNC_FLUSH"),
-    *("--port", "0", "--put-port", "0", "--serve-port", "0"),
+    *("--port", "0"),
 )
 
 
@@ -176,6 +179,85 @@ class TestPutAndGet:
         done = put(flights, "--file", file)
         assert done.status == 1
         assert "65536" in done.document["sentence"]
+
+
+def half_full(pipe):
+    """Whether that many bytes wait in it to be read."""
+    waiting = int.from_bytes(fcntl.ioctl(pipe.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+    return waiting >= fcntl.fcntl(pipe.fileno(), fcntl.F_GETPIPE_SZ) // 2
+
+
+def test_a_bundle_of_a_running_node_has_its_status(master, tmp_path, towline):
+    archive = tmp_path / "bundle.tar.gz"
+    done = towline("debug", "bundle", "--store", master, "--output", archive, "--json")
+    assert (done.status, done.document["left_out"]) == (0, {})
+    with tarfile.open(archive) as opened:
+        status = json.load(opened.extractfile("bundle/status.json"))
+        secret = runtime_of(master).secret.read_text()
+        assert secret.encode() not in b"".join(opened.extractfile(each).read() for each in opened.getmembers())
+    assert (status["role"], status["store"]) == ("master", str(master))
+
+
+class TestGetAsAMemberOfAGroup:
+    """`towline get --follow --group`."""
+
+    COUNT = 300
+    BODY = "x" * 1_000  # of all together far more than a pipe holds
+
+    @pytest.fixture
+    def topic(self, master, tmp_path, towline, request):
+        """A topic of three queues with messages."""
+        name = f"group-{request.node.name[:40].replace('[', '-').replace(']', '')}"
+        towline("topic", "create", name, "--queues", 3, "--store", master)
+        lines = tmp_path / "lines"
+        lines.write_text("".join(f"{number} {self.BODY}\n" for number in range(self.COUNT)))
+        assert towline("put", name, "--lines", lines, "--store", master).status == 0
+        return name
+
+    def member(self, master, topic):
+        """A process that reads until it is ended."""
+        command = [*TOWLINE, "get", topic, "--follow", "--group", "printers", "--store", str(master), "--json"]
+        return subprocess.Popen(command, cwd=home(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def group(self, master, topic, towline):
+        """How many members it has, and how far it is behind in this topic."""
+        done = towline("group", "describe", "printers", "--store", master, "--json")
+        behind = sum(queue["lag"] for queue in done.document["queues"] if queue["topic"] == topic)
+        return len(done.document["members"]), behind
+
+    def test_what_was_printed_is_committed_and_the_next_member_goes_on_behind_it(self, master, topic, towline):
+        command = ("get", topic, "--follow", "--group", "printers", "--store", master, "--format", "%v\\n", "--max")
+        first = towline(*command, self.COUNT // 3).out.splitlines()
+        assert self.group(master, topic, towline) == (0, self.COUNT - self.COUNT // 3)
+        rest = towline(*command, self.COUNT - self.COUNT // 3).out.splitlines()
+        assert sorted(int(line.split()[0]) for line in first + rest) == list(range(self.COUNT))
+        assert self.group(master, topic, towline) == (0, 0)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_ctrl_c_leaves_the_group_and_nothing_comes_again(self, master, topic, number, towline):
+        with self.member(master, topic) as reader:
+            assert reader.stdout is not None
+            printed = [json.loads(reader.stdout.readline())["body"] for _ in range(self.COUNT)]
+            assert self.group(master, topic, towline)[0] == 1
+            reader.send_signal(number)
+            out, err = reader.communicate(timeout=30)
+        assert (reader.returncode, out, err) == (128 + number, "", "")
+        assert sorted(int(body.split()[0]) for body in printed) == list(range(self.COUNT))
+        assert self.group(master, topic, towline) == (0, 0)
+
+    def test_ctrl_c_amid_a_message_loses_nothing(self, master, topic, towline):
+        with self.member(master, topic) as reader:
+            assert reader.stdout is not None
+            assert reader.stdout.readline()
+            await_(lambda: half_full(reader.stdout), 30.0, "it prints faster than it is read")
+            reader.send_signal(signal.SIGINT)
+            out, err = reader.communicate(timeout=30)
+        assert (reader.returncode, err) == (130, "")
+        members, left = self.group(master, topic, towline)
+        assert members == 0
+        assert 0 < left < self.COUNT
+        printed = 1 + sum(line.endswith("}") for line in out.splitlines())
+        assert printed + left in (self.COUNT, self.COUNT + 1), "of what was printed one may come again"
 
 
 class TestQuery:

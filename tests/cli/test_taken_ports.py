@@ -36,7 +36,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
     def started(role: str, **settings: object) -> Done:
         flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        return command(role, "start", *SMALL[:-6], *flags)
+        return command(role, "start", *SMALL[:-2], *flags)
 
     yield started
     if processes_of(store):

@@ -54,7 +54,7 @@ class Page:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestNode]:
     store = tmp_path_factory.mktemp("pages") / "store"
-    made = TestNode("master", store, timer_max_delay_sec=7_200, listen_port=free_port())
+    made = TestNode("master", store, timer_max_delay_sec=7_200, listen_port=free_port(), enable_property_filter=True)
     with ending(made):
         made.start()
         yield made
@@ -72,6 +72,13 @@ def test_readme_sends_reads_and_shares(page: Callable[[str], Page]) -> None:
     assert readme.run(0).split()[2] == "b'hello'"
     assert readme.run(1) == "b'hello'\n"
     assert len(readme) == 3  # the last is Spark's: tests/spark
+
+
+def test_the_page_of_the_client_sends_filters_and_reads_columns(page: Callable[[str], Page]) -> None:
+    client = page("docs/client.md")
+    assert client.run(0) == "PUT_OK\n"
+    assert client.run(1).splitlines() == ["prices b'7'", "1 [0]"]
+    assert len(client) == 2
 
 
 def test_the_page_of_asyncio_sends_reads_shares_and_asks(page: Callable[[str], Page]) -> None:

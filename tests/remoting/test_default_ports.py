@@ -28,7 +28,7 @@ from towline.start import home
 
 from .raw import RawClient
 
-SIZES: Final = SMALL[:-6]  # without the ports
+SIZES: Final = SMALL[:-2]  # without the ports
 ROCKETMQS: Final = (10_911, 10_909, 9_876)
 OTHERS: Final = ("--port", "10931")  # of a slave on the same machine
 

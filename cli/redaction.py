@@ -1,0 +1,54 @@
+"""Takes secrets out of what is handed on: by what they look like, by their names, and by what this node's are."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+REMOVED: Final = "[removed]"
+_LEAST: Final = 8  # characters of a known secret: a shorter one would tear up words
+_NAME: Final = r"[\w.-]*(?:secret|passw(?:or)?d|passphrase|token|access_?key|api_?key|credential|signature)[\w.-]*"
+_NAMED: Final = re.compile(_NAME, re.IGNORECASE)
+_LOOKS: Final = (
+    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), REMOVED),
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s,\"']*@", re.IGNORECASE), rf"\1{REMOVED}@"),
+    (re.compile(r"(\bauthorization[\"']?\s*[:=]\s*)[^\n]+", re.IGNORECASE), rf"\1{REMOVED}"),
+    (
+        re.compile(rf"({_NAME}[\"']?\s*[:=]\s*)(?:\"[^\"\n]*\"?|'[^'\n]*'?|[^\s,;&\"'}}\])]+)", re.IGNORECASE),
+        rf"\1{REMOVED}",
+    ),
+)
+
+
+class Redaction:
+    """Takes the `known` secrets out as well, wherever they stand."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        self._known = sorted({each for each in known if len(each) >= _LEAST}, key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        for each in self._known:
+            text = text.replace(each, REMOVED)
+        for pattern, instead in _LOOKS:
+            text = pattern.sub(instead, text)
+        return text
+
+    def document(self, value: Any) -> Any:
+        """What a JSON document holds; a name like that of a secret takes away whatever stands under it."""
+        if isinstance(value, dict):
+            return {
+                self.text(str(name)): REMOVED if _NAMED.fullmatch(str(name)) and each else self.document(each)
+                for name, each in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.document(each) for each in value]
+        return self.text(value) if isinstance(value, str) else value
+
+
+def secrets_of(path: Path) -> list[str]:
+    """Those in a key file. Raises OSError, ValueError for what is none."""
+    key = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(key, dict):
+        raise ValueError(f"{path} is no key file")
+    return [str(key[name]) for name in ("secret", "access") if key.get(name)]
