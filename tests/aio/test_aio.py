@@ -13,9 +13,9 @@ from tests.processes.nodes import TestNode, check_nothing_is_left, ending, free_
 from towline.aio.admin import AsyncAdminClient
 from towline.aio.consumer import AsyncConsumer, AsyncGroupConsumer
 from towline.aio.producer import AsyncProducer
-from towline.client.errors import ClientClosed, DeliveryTimeout, RequestTimeout
+from towline.client.errors import ClientClosed, DeliveryTimeout, RequestTimeout, UnreadableValue, UnserializableValue
 from towline.client.message import Message
-from towline.client.request import reply
+from towline.client.request import PendingReply, reply
 from towline.errors import NoAnswer, TopicExists, TowlineError, UnknownTopic
 from towline.limits import KIB
 
@@ -300,6 +300,77 @@ def test_requests_wait_for_their_replies_beside_each_other(address: str) -> None
             with pytest.raises(RequestTimeout):
                 await silent
             await cancelled(answering)
+
+    run(test())
+
+
+def test_a_request_that_is_cancelled_while_it_begins_leaves_nothing_that_waits(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with AsyncProducer(address) as producer:
+            with pytest.raises(RequestTimeout):
+                await producer.request(Message("begun", b""), 100)
+            client = producer._client
+            begins, goes_on, begin, pending = threading.Event(), threading.Event(), client.begin_request, []
+
+            def begin_slowly(message: Message, timeout_ms: int) -> tuple[Message, PendingReply]:
+                begins.set()
+                assert goes_on.wait(DEADLINE_S)
+                begun = begin(message, timeout_ms)
+                pending.append(dict(client._requester._replies._pending))  # type: ignore[union-attr]
+                return begun
+
+            monkeypatch.setattr(client, "begin_request", begin_slowly)
+            asked = asyncio.ensure_future(producer.request(Message("begun", b"slow"), DEADLINE_MS))
+            behind = asyncio.ensure_future(producer.request(Message("begun", b"never begins"), DEADLINE_MS))
+            await asyncio.to_thread(begins.wait, DEADLINE_S)
+            for task in (asked, behind):
+                task.cancel()
+                await asyncio.wait({task})
+            goes_on.set()
+            await producer.flush()  # on the same thread, behind it
+            assert [len(found) for found in pending] == [1]
+            assert client._requester._replies._pending == {}  # type: ignore[union-attr]
+
+    run(test())
+
+
+def test_values_are_made_and_read_as_by_the_other_clients(address: str) -> None:
+    async def test() -> None:
+        async with AsyncProducer(address, value_serializer="json") as producer:
+            results = await producer.send_batch(Message("values", {"n": n}, key="one") for n in range(5))
+            assert len({result.queue_id for result in results}) == 1
+            with pytest.raises(UnserializableValue):
+                await producer.send(Message("values", b"bytes are no JSON"))
+        async with AsyncConsumer(address, "values", start="first", value_deserializer="json") as consumer:
+            seen = []
+            async for message in consumer:
+                seen.append((message.key, message.value["n"]))
+                if len(seen) == 5:
+                    break
+            assert seen == [("one", n) for n in range(5)]
+
+    run(test())
+
+
+def test_a_value_that_no_member_can_read_is_not_finished_by_who_fails_at_it(address: str) -> None:
+    async def member(seen: list[object]) -> None:
+        async with AsyncGroupConsumer(
+            address, "readers", "unreadable", start="first", value_deserializer="json"
+        ) as consumer:
+            while len(seen) < 3:
+                for message in await consumer.poll(DEADLINE_MS):
+                    seen.append(message.value)
+
+    async def test() -> None:
+        async with AsyncProducer(address) as producer:
+            await producer.send_batch(Message("unreadable", body, queue_id=0) for body in (b"0", b"{", b"2"))
+        for _ in range(2):
+            seen: list[object] = []
+            with pytest.raises(UnreadableValue, match="message 1 of queue 0 of unreadable"):
+                await asyncio.ensure_future(member(seen))
+            assert seen == [0]
 
     run(test())
 

@@ -20,7 +20,7 @@ from towline.client.message import Message
 from towline.errors import NoAnswer, TowlineError
 from towline.format.record.properties import UNIQ_KEY
 from towline.limits import KIB
-from towline.link.unclosed import call_in_child, renew
+from towline.link.unclosed import call_at_exit, call_in_child, renew
 
 from .encoding import check_properties
 from .futures import MS, SendFuture, UnplacedFuture
@@ -68,6 +68,7 @@ class Unplaced:
         self._threads = 0
         self._is_dropped = False
         call_in_child(self)
+        call_at_exit(self)
 
     def add(self, where: Where, message: Message, urgent: bool, room_ms: int, told: Told | None) -> SendFuture:
         """Puts a message into its lot. Raises IllegalProperty, ProducerFull, ClientClosed."""
@@ -107,6 +108,15 @@ class Unplaced:
         self._is_dropped = True
         if not self.lots:
             self._end()
+
+    def leave(self, deadline: float) -> None:
+        """At the end of a program that has not closed the producer."""
+        self.await_placed(max(0.0, deadline - time.monotonic()) * MS)
+        self.drop()
+        for session in list(self._sessions):
+            session.io_thread.leave(deadline)
+        if self.lots or not all(session.accumulator.idle for session in list(self._sessions)):
+            log.warning("the program ends before all that it sent has its outcome: close its producers")
 
     def forked(self) -> None:
         renew(self._lock, self._moved)
