@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.processes.nodes import TestNode, check_nothing_is_left, ending, free_port
+from tests.repo.trees import ROOT
 from towline.aio.admin import AsyncAdminClient
 from towline.aio.consumer import AsyncConsumer, AsyncGroupConsumer
 from towline.aio.producer import AsyncProducer
@@ -309,9 +312,8 @@ def test_a_request_that_is_cancelled_while_it_begins_leaves_nothing_that_waits(
 ) -> None:
     async def test() -> None:
         async with AsyncProducer(address) as producer:
-            with pytest.raises(RequestTimeout):
-                await producer.request(Message("begun", b""), 100)
             client = producer._client
+            client.end_request((await producer._begin_request(Message("begun", b""), DEADLINE_MS))[1])
             begins, goes_on, begin, pending = threading.Event(), threading.Event(), client.begin_request, []
 
             def begin_slowly(message: Message, timeout_ms: int) -> tuple[Message, PendingReply]:
@@ -409,3 +411,52 @@ def test_each_call_of_a_client_is_there(ours: type, theirs: str, left_out: set[s
     client = getattr(__import__(module, fromlist=[name]), name)
     instance_only = {"topic", "moved"}
     assert public(client) - public(ours) - instance_only == left_out
+
+
+LEFT_OPEN = 100
+
+
+def leave_open(address: str, topic: str) -> list[object]:
+    """Each client, used once and not closed, with messages on their way."""
+
+    async def use() -> list[object]:
+        producer, admin = AsyncProducer(address), AsyncAdminClient(address)
+        consumer = AsyncConsumer(address, topic, start="first")
+        member = AsyncGroupConsumer(address, f"of-{topic}", topic, start="first")
+        assert (await producer.send(Message(topic, b"waited for"))).acknowledged
+        assert await admin.bounds(topic)
+        for reader in (consumer, member):
+            assert await read(reader, 1)
+        for _ in range(LEFT_OPEN):
+            await producer.enqueue(Message(topic, b"not waited for"))
+        return [producer, admin, consumer, member]
+
+    return asyncio.run(use())
+
+
+def are_stored(address: str, topic: str) -> bool:
+    async def bounds() -> dict[int, tuple[int, int]]:
+        async with AsyncAdminClient(address) as admin:
+            return await admin.bounds(topic)
+
+    return sum(end - first for first, end in asyncio.run(bounds()).values()) == LEFT_OPEN + 1
+
+
+ENDINGS = {
+    "kept": "kept = leave_open(*sys.argv[1:])\n",
+    "collected": (
+        "leave_open(*sys.argv[1:])\n"
+        "def ours():\n    gc.collect()\n    return [each for each in threading.enumerate() if 'towline' in each.name]\n"
+        "await_(lambda: not ours(), 30, 'their threads end')\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ENDINGS)
+def test_clients_that_nobody_closes_hold_nothing_up_and_lose_nothing(address: str, way: str) -> None:
+    imports = "from tests.aio.test_aio import leave_open\nfrom tests.processes.waiting import await_\n"
+    program = f"import gc, sys, threading\n{imports}{ENDINGS[way]}"
+    words = [sys.executable, "-c", program, address, f"left-open-{way}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert are_stored(address, f"left-open-{way}")

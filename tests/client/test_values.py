@@ -96,14 +96,25 @@ class TestSerializers:
             ("json", object(), "value_serializer raised TypeError"),
             (str, 17, "it is a str, not bytes, and the value_serializer made that"),
             (None, {"id": 1}, "it is a dict, not bytes, and the producer has no value_serializer"),
+            (None, "text", "it is a str, not bytes"),
+            (None, 5, "it is a int, not bytes"),
         ],
-        ids=["it raises", "it returns no bytes", "there is none"],
+        ids=["it raises", "it returns no bytes", "there is none", "text", "a number"],
     )
+    @pytest.mark.parametrize("knows", [False, True], ids=["new topic", "known topic"])
     @pytest.mark.parametrize("call", [Producer.send, Producer.send_async])
     def test_a_value_that_becomes_no_body_is_refused_at_the_call_and_nothing_is_sent(
-        self, node: Standin, serializer: Any, value: object, why: str, call: Callable[[Producer, Message], object]
+        self,
+        node: Standin,
+        serializer: Any,
+        value: object,
+        why: str,
+        call: Callable[[Producer, Message], object],
+        knows: bool,
     ) -> None:
         with Producer(node.endpoint, value_serializer=serializer) as producer:
+            if knows:
+                producer.route("t")
             with pytest.raises(UnserializableValue, match=why):
                 call(producer, Message("t", value))
             producer.flush(WAIT_MS)

@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Literal
 
 from towline.client.errors import ProducerFull, RequestTimeout
@@ -141,7 +142,8 @@ class AsyncProducer(Threaded[Producer]):
         self._finished.append((outcome, sent))
         if not self._is_told:
             self._is_told = True
-            self._loop.call_soon_threadsafe(self._tell)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
         self._is_told = False

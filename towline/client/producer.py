@@ -132,6 +132,7 @@ class Producer:
         self._requester = Requester(self._begin_replies, self._send_request)
         find = partial(_find_in, self._session) if self._spread is None else self._spread.place
         self._unplaced = Unplaced(find, self._sessions, origin.keys, delivery_timeout_ms)
+        self._lots = self._unplaced.lots
         on_drop(self, self._unplaced.drop)
 
     def meet(self, brokers: Iterable[str]) -> None:
@@ -156,7 +157,7 @@ class Producer:
         """
         if self._spread is not None:
             return self._add(message, True, self._room_ms).result()
-        future = self._add(message, True, self._room_ms, wakes=False)
+        future = self._add(message, True, self._room_ms, None, False)
         if type(future) is SendFuture:
             self._session.io_thread.deliver(future.batch)
         return future.result()
@@ -179,19 +180,25 @@ class Producer:
         return self._add(message, False, max_block_ms, told)
 
     def _add(
-        self, message: Message, urgent: bool, room_ms: int, told: Told | None = None, *, wakes: bool = True
+        self, message: Message, urgent: bool, room_ms: int, told: Told | None = None, wakes: bool = True
     ) -> SendFuture:
-        if self._serialize is not None or message.key is not None or message.body.__class__ is not bytes:
+        if message.key is not None or self._serialize is not None:
             message = self.prepared(message)
-        if self._spread is None and message.broker_name is None and not self._unplaced.lots:
+        if self._spread is None and message.broker_name is None and not self._lots:
             route = self._session.routes.get(message.topic)
             if route is not None:
-                return put(self._session, route, message, urgent, room_ms, told, wakes=wakes)
+                try:
+                    return put(self._session, route, message, urgent, room_ms, told, wakes)
+                except TypeError:
+                    prepared(message, None)  # which says what is wrong with a body that is not bytes
+                    raise
+        if message.body.__class__ is not bytes:
+            message = prepared(message, None)
         group, place = self._known_place(message)
         where = message.topic, group
-        if place is None or where in self._unplaced.lots:
+        if place is None or where in self._lots:
             return self._unplaced.add(where, message, urgent, room_ms, told)
-        return put(*place, message, urgent, room_ms, told, wakes=wakes)
+        return put(*place, message, urgent, room_ms, told, wakes)
 
     def prepared(self, message: Message) -> Message:
         """The message with its body as bytes, and its `key` as the sharding key.
@@ -360,7 +367,7 @@ class Producer:
         return session.accumulator.add_many(form, queue_id, records, count, "")
 
     def _next_place(self, topic: str) -> Place:
-        if self._unplaced.lots:
+        if self._lots:
             self._unplaced.await_placed(self._timeout_ms, topic)  # what came before goes before
         if self._spread is not None:
             return self._spread.next_place(topic)

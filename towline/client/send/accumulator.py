@@ -75,7 +75,6 @@ class Accumulator:
         room_ms: int | None,
         handle: str = "",
         told: Callable[[SendFuture], object] | None = None,
-        *,
         wakes: bool = True,
     ) -> SendFuture:
         """Puts one record into the queue's open batch. Waits `room_ms` for room, which None does not need; raises

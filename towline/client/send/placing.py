@@ -19,7 +19,6 @@ def put(
     urgent: bool,
     room_ms: int | None,
     told: Told | None = None,
-    *,
     wakes: bool = True,
 ) -> SendFuture:
     """Encodes a message and gives it to the accumulator, whose `add` says what `room_ms`, `told` and `wakes` are.
@@ -33,9 +32,9 @@ def put(
         form = stored_form(message, queue_id, DelayLimits.of(session.welcome), session.io_thread.server_now_ms())
         if form is not None:
             route.rotate()  # the batch is the form's, and says nothing of when the next queue's turn comes
-            return put_form(session, message, form, urgent, room_ms, queue_id, told, wakes=wakes)
+            return put_form(session, message, form, urgent, room_ms, queue_id, told, wakes)
     record, unique_key = route.encoder.encode(message, queue_id)
-    return session.accumulator.add(route, queue_id, record, unique_key, urgent, room_ms, "", told, wakes=wakes)
+    return session.accumulator.add(route, queue_id, record, unique_key, urgent, room_ms, "", told, wakes)
 
 
 def put_form(
@@ -46,11 +45,10 @@ def put_form(
     room_ms: int | None,
     queue_id: int = 0,
     told: Told | None = None,
-    *,
     wakes: bool = True,
 ) -> SendFuture:
     """Likewise for a message in a form, which says for queue `queue_id` of its topic when it is delivered."""
     route = session.form_routes.get(form.topic) or session.form_route(form.topic)
     record, unique_key = route.encoder.encode(message, form.queue_id, form.pairs)
     handle = handle_of(message, queue_id, unique_key)
-    return session.accumulator.add(route, form.queue_id, record, unique_key, urgent, room_ms, handle, told, wakes=wakes)
+    return session.accumulator.add(route, form.queue_id, record, unique_key, urgent, room_ms, handle, told, wakes)
