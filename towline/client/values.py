@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
 
 from towline.errors import IllegalProperty
@@ -29,9 +30,7 @@ def deserializer_of(given: Deserializer | Literal["json"] | None) -> Deserialize
 
 def _function(given: object, option: str, of_json: str) -> Any:
     if given == JSON:
-        import orjson
-
-        return getattr(orjson, of_json)
+        return getattr(import_module("orjson"), of_json)  # loaded by those alone who want it
     if given is None or callable(given):
         return given
     raise ValueError(f"{option} is {given!r}; {JSON!r} and functions are allowed")

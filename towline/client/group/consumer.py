@@ -134,8 +134,7 @@ class GroupConsumer:
         )
         self._body_size_max, self._deserialize = body_size_max, deserializer_of(value_deserializer)
         self._node_groups = self._make_node_groups(found, puts_of(endpoint, put_endpoint), offsets_file)
-        self._start_lock = threading.Lock()
-        self._closed, self._ended = threading.Event(), False
+        self._start_lock, self._closed, self._ended = threading.Lock(), threading.Event(), False
         self._listening: set[int] = set()  # threads that call back
         self._gone: ClientClosed | None = None
         self.failures = 0  # messages that `listen` passed over because nobody could handle them
