@@ -24,6 +24,7 @@ from .output import progress_console
 DISPATCH_MAX_S = 60.0
 OUTCOME_MAX_S = 5.0
 _LAST = 10_000  # messages
+_ROOM_MS = 30_000  # a flight waits so long for those before it
 _LOOK_EVERY = 1000  # messages between two checks of progress and lag
 
 
@@ -127,7 +128,8 @@ def _send(producer: Producer, flight: flights.Flight, sent: Sent) -> SendFuture:
             tags=carrier,
             keys=flights.keys_of(flight),
             queue_id=flights.ORIGINS.index(str(flight["origin"])),
-        )
+        ),
+        max_block_ms=_ROOM_MS,
     )
     key = future.unique_key.encode()
     sent.crcs[key] = zlib.crc32(body)

@@ -20,6 +20,7 @@ from .endpoints import endpoint_of
 from .output import FAILED, progress_console, show
 
 _LOOK_EVERY = 1000  # messages between two checks of the statistics
+_ROOM_MS = 30_000  # a line waits so long for those before it
 _FROM_NOW = re.compile(r"\+(\d+)([smhd])")
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -135,7 +136,7 @@ def _show_many(producer: Producer, messages: Iterator[Message], as_json: bool) -
     with Progress(*columns, console=progress_console(), transient=True) as progress:
         task = progress.add_task("put", total=None)
         for message in messages:
-            futures.append(producer.send_async(message))
+            futures.append(producer.send_async(message, max_block_ms=_ROOM_MS))
             if len(futures) % _LOOK_EVERY == 0:
                 progress.update(task, completed=producer.statistics.acknowledged)
         producer.flush()

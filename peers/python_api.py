@@ -19,6 +19,7 @@ from towline.loadtest.bench.shapes import TOPIC
 from .plan import CALLS, Answer, Kind, Work, body_of
 
 SILENT_MS: Final = 5_000
+ROOM_MS: Final = 3_000
 
 
 def run(address: str, work: Work, go: Callable[[], None]) -> Answer:
@@ -58,7 +59,7 @@ def _calls(producer: Producer, work: Work, go: Callable[[], None]) -> Answer:
     go()
     began = time.perf_counter()
     while time.perf_counter() - began < work.seconds:
-        futures += [producer.send_async(message) for _ in range(CALLS)]
+        futures += [producer.send_async(message, max_block_ms=ROOM_MS) for _ in range(CALLS)]
     producer.flush()
     seconds = time.perf_counter() - began
     for future in futures:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from towline.client.errors import PutRefused as PutRefused
     from towline.client.errors import RequestTimeout as RequestTimeout
     from towline.client.errors import StoreBusy as StoreBusy
+    from towline.client.errors import UnreadableValue as UnreadableValue
+    from towline.client.errors import UnserializableValue as UnserializableValue
     from towline.client.group.consumer import GroupConsumer as GroupConsumer
     from towline.client.group.message import GroupMessage as GroupMessage
     from towline.client.group.subscription import Sql as Sql
@@ -66,6 +68,8 @@ _MODULES = {
     "Transaction": "towline.client.transaction",
     "TransactionProducer": "towline.client.transaction",
     "TransactionResult": "towline.client.transaction",
+    "UnreadableValue": "towline.client.errors",
+    "UnserializableValue": "towline.client.errors",
     "reply": "towline.client.request",
 }
 

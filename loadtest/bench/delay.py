@@ -34,6 +34,7 @@ LATE_MAX_MS: Final = {"times": 100, "level": 100, "burst": 1000}
 SILENT_S: Final = 60.0
 NS_PER_MS: Final = 1_000_000
 STEP_S: Final = 0.01
+ROOM_MS: Final = 3_000
 
 Note = Callable[[str], None]
 
@@ -93,7 +94,7 @@ def _times(node: BenchNode, topic: str, count: int, seconds: int, lead_ms: int) 
         first = _now_ms() + send_ms
         for number in range(count):
             due = first + number * 1000 * seconds // count
-            producer.send_async(Message(topic, BODY, queue_id=number % QUEUES, deliver_at=due))
+            producer.send_async(Message(topic, BODY, queue_id=number % QUEUES, deliver_at=due), max_block_ms=ROOM_MS)
         producer.flush()
         if _now_ms() > first:
             raise BenchFailed(f"{count} messages could not be sent within {send_ms} ms")
@@ -111,7 +112,7 @@ def _level(node: BenchNode, topic: str, rate: int, seconds: int) -> dict[str, An
         while sent < rate * seconds:
             wanted = min(rate * seconds, int((time.monotonic() - began) * rate))
             for number in range(sent, wanted):
-                producer.send_async(Message(topic, BODY, queue_id=number % QUEUES, delay_level=1))
+                producer.send_async(Message(topic, BODY, queue_id=number % QUEUES, delay_level=1), max_block_ms=ROOM_MS)
             sent = max(sent, wanted)
             select.select([], [], [], STEP_S)
         producer.flush()

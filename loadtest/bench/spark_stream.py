@@ -31,6 +31,7 @@ OUT_OF: Final = "sent"
 INTO: Final = "streamed"
 TICK_S: Final = 0.005
 EVEN_S: Final = 5.0  # after the first message has come through
+ROOM_MS: Final = 3_000
 SEGMENT: Final = 64 * MIB
 COLUMNS: Final = "body"
 LOW_LATENCY: Final[Mapping[str, str]] = {
@@ -63,7 +64,7 @@ class Sender(threading.Thread):
             while not self._stopped.wait(TICK_S):
                 due = int((time.monotonic() - began) * self._rate)
                 for number in range(self.sent, due):
-                    producer.send_async(Message(OUT_OF, f"{number} {time.time_ns()}".encode()))
+                    producer.send_async(Message(OUT_OF, f"{number} {time.time_ns()}".encode()), max_block_ms=ROOM_MS)
                 self.sent = due
 
     def stop(self) -> None:

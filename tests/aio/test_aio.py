@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
@@ -10,12 +12,13 @@ from typing import Any
 import pytest
 
 from tests.processes.nodes import TestNode, check_nothing_is_left, ending, free_port
+from tests.repo.trees import ROOT
 from towline.aio.admin import AsyncAdminClient
 from towline.aio.consumer import AsyncConsumer, AsyncGroupConsumer
 from towline.aio.producer import AsyncProducer
-from towline.client.errors import ClientClosed, DeliveryTimeout, RequestTimeout
+from towline.client.errors import ClientClosed, DeliveryTimeout, RequestTimeout, UnreadableValue, UnserializableValue
 from towline.client.message import Message
-from towline.client.request import reply
+from towline.client.request import PendingReply, reply
 from towline.errors import NoAnswer, TopicExists, TowlineError, UnknownTopic
 from towline.limits import KIB
 
@@ -116,7 +119,7 @@ def test_a_full_buffer_is_waited_for_without_holding_up_the_loop(address: str) -
 
 def test_a_cancelled_send_that_waits_for_room_sends_nothing(address: str) -> None:
     async def test() -> None:
-        async with AsyncProducer(address, buffer_bytes_max=64 * KIB, linger_ms=200) as producer:
+        async with AsyncProducer(address, buffer_bytes_max=64 * KIB, linger_ms=200, compression=None) as producer:
             await producer.send(Message("given-up", b"0"))
             filling = [await producer.enqueue(Message("given-up", b"x" * 10 * KIB)) for _ in range(2)]
             await cancelled(producer.send(Message("given-up", b"y" * 50 * KIB)))
@@ -304,6 +307,76 @@ def test_requests_wait_for_their_replies_beside_each_other(address: str) -> None
     run(test())
 
 
+def test_a_request_that_is_cancelled_while_it_begins_leaves_nothing_that_waits(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with AsyncProducer(address) as producer:
+            client = producer._client
+            client.end_request((await producer._begin_request(Message("begun", b""), DEADLINE_MS))[1])
+            begins, goes_on, begin, pending = threading.Event(), threading.Event(), client.begin_request, []
+
+            def begin_slowly(message: Message, timeout_ms: int) -> tuple[Message, PendingReply]:
+                begins.set()
+                assert goes_on.wait(DEADLINE_S)
+                begun = begin(message, timeout_ms)
+                pending.append(dict(client._requester._replies._pending))  # type: ignore[union-attr]
+                return begun
+
+            monkeypatch.setattr(client, "begin_request", begin_slowly)
+            asked = asyncio.ensure_future(producer.request(Message("begun", b"slow"), DEADLINE_MS))
+            behind = asyncio.ensure_future(producer.request(Message("begun", b"never begins"), DEADLINE_MS))
+            await asyncio.to_thread(begins.wait, DEADLINE_S)
+            for task in (asked, behind):
+                task.cancel()
+                await asyncio.wait({task})
+            goes_on.set()
+            await producer.flush()  # on the same thread, behind it
+            assert [len(found) for found in pending] == [1]
+            assert client._requester._replies._pending == {}  # type: ignore[union-attr]
+
+    run(test())
+
+
+def test_values_are_made_and_read_as_by_the_other_clients(address: str) -> None:
+    async def test() -> None:
+        async with AsyncProducer(address, value_serializer="json") as producer:
+            results = await producer.send_batch(Message("values", {"n": n}, key="one") for n in range(5))
+            assert len({result.queue_id for result in results}) == 1
+            with pytest.raises(UnserializableValue):
+                await producer.send(Message("values", b"bytes are no JSON"))
+        async with AsyncConsumer(address, "values", start="first", value_deserializer="json") as consumer:
+            seen = []
+            async for message in consumer:
+                seen.append((message.key, message.value["n"]))
+                if len(seen) == 5:
+                    break
+            assert seen == [("one", n) for n in range(5)]
+
+    run(test())
+
+
+def test_a_value_that_no_member_can_read_is_not_finished_by_who_fails_at_it(address: str) -> None:
+    async def member(seen: list[object]) -> None:
+        async with AsyncGroupConsumer(
+            address, "readers", "unreadable", start="first", value_deserializer="json"
+        ) as consumer:
+            while len(seen) < 3:
+                for message in await consumer.poll(DEADLINE_MS):
+                    seen.append(message.value)
+
+    async def test() -> None:
+        async with AsyncProducer(address) as producer:
+            await producer.send_batch(Message("unreadable", body, queue_id=0) for body in (b"0", b"{", b"2"))
+        for _ in range(2):
+            seen: list[object] = []
+            with pytest.raises(UnreadableValue, match="message 1 of queue 0 of unreadable"):
+                await asyncio.ensure_future(member(seen))
+            assert seen == [0]
+
+    run(test())
+
+
 def test_an_admin_asks_and_changes(address: str) -> None:
     async def test() -> None:
         async with AsyncAdminClient(address) as admin:
@@ -338,3 +411,52 @@ def test_each_call_of_a_client_is_there(ours: type, theirs: str, left_out: set[s
     client = getattr(__import__(module, fromlist=[name]), name)
     instance_only = {"topic", "moved"}
     assert public(client) - public(ours) - instance_only == left_out
+
+
+LEFT_OPEN = 100
+
+
+def leave_open(address: str, topic: str) -> list[object]:
+    """Each client, used once and not closed, with messages on their way."""
+
+    async def use() -> list[object]:
+        producer, admin = AsyncProducer(address), AsyncAdminClient(address)
+        consumer = AsyncConsumer(address, topic, start="first")
+        member = AsyncGroupConsumer(address, f"of-{topic}", topic, start="first")
+        assert (await producer.send(Message(topic, b"waited for"))).acknowledged
+        assert await admin.bounds(topic)
+        for reader in (consumer, member):
+            assert await read(reader, 1)
+        for _ in range(LEFT_OPEN):
+            await producer.enqueue(Message(topic, b"not waited for"))
+        return [producer, admin, consumer, member]
+
+    return asyncio.run(use())
+
+
+def are_stored(address: str, topic: str) -> bool:
+    async def bounds() -> dict[int, tuple[int, int]]:
+        async with AsyncAdminClient(address) as admin:
+            return await admin.bounds(topic)
+
+    return sum(end - first for first, end in asyncio.run(bounds()).values()) == LEFT_OPEN + 1
+
+
+ENDINGS = {
+    "kept": "kept = leave_open(*sys.argv[1:])\n",
+    "collected": (
+        "leave_open(*sys.argv[1:])\n"
+        "def ours():\n    gc.collect()\n    return [each for each in threading.enumerate() if 'towline' in each.name]\n"
+        "await_(lambda: not ours(), 30, 'their threads end')\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ENDINGS)
+def test_clients_that_nobody_closes_hold_nothing_up_and_lose_nothing(address: str, way: str) -> None:
+    imports = "from tests.aio.test_aio import leave_open\nfrom tests.processes.waiting import await_\n"
+    program = f"import gc, sys, threading\n{imports}{ENDINGS[way]}"
+    words = [sys.executable, "-c", program, address, f"left-open-{way}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert are_stored(address, f"left-open-{way}")

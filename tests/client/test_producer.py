@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import as_completed, wait
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,10 @@ def producer_of(node: Standin, **settings: Any) -> Producer:
 
 def unique_keys(node: Standin, topic: str = "t") -> list[str]:
     return [decode(record.properties)[UNIQ_KEY] for record in node.stored(topic)]
+
+
+def sent(producer: Producer, message: Message) -> SendResult:
+    return producer.send_async(message).result(WAIT_MS / 1000)
 
 
 async def awaited(future: SendFuture) -> SendResult:
@@ -193,12 +198,15 @@ class TestRefusals:
             "long properties", "long body", "unknown topic",
         ],
     )  # fmt: skip
+    @pytest.mark.parametrize("knows", [False, True], ids=["new topic", "known topic"])
     def test_what_the_node_would_refuse_is_refused_before_it_is_sent(
-        self, node: Standin, message: Message, error: type[Exception]
+        self, node: Standin, message: Message, error: type[Exception], knows: bool
     ) -> None:
         with producer_of(node, compression=None) as producer:
+            if knows:
+                producer.route("t")
             with pytest.raises(error):
-                producer.send_async(message)
+                producer.send_async(message) if knows and message.topic == "t" else sent(producer, message)
             assert producer.send(Message("t", b"fine")).acknowledged
         assert len(node.puts) == 1
 
@@ -410,13 +418,15 @@ class TestRetrying:
 
 
 class TestGreeting:
-    @pytest.mark.parametrize("call", ["send", "send_async"])
-    def test_another_cluster_is_refused_naming_both(self, node: Standin, call: str) -> None:
+    @pytest.mark.parametrize("call", [Producer.send, sent], ids=["send", "send_async"])
+    def test_another_cluster_is_refused_naming_both(
+        self, node: Standin, call: Callable[[Producer, Message], SendResult]
+    ) -> None:
         with (
             producer_of(node, cluster="c2") as producer,
             pytest.raises(LinkRefused, match="cluster 'c2' and we to cluster 'c1'"),
         ):
-            getattr(producer, call)(Message("t", b"x"))
+            call(producer, Message("t", b"x"))
 
     def test_a_node_that_becomes_another_fails_what_waits(self, node: Standin) -> None:
         with producer_of(node) as producer:
@@ -465,9 +475,22 @@ class TestBackPressure:
 
     def test_a_waiting_sender_goes_on_when_room_comes(self, node: Standin) -> None:
         with producer_of(node, buffer_bytes_max=2_000, batch_bytes_max=1_000) as producer:
-            futures = [producer.send_async(Message("t", bytes(500))) for _ in range(100)]
+            futures = [producer.send_async(Message("t", bytes(500)), max_block_ms=WAIT_MS) for _ in range(100)]
             producer.flush(WAIT_MS)
         assert all(future.result(0).acknowledged for future in futures)
+
+    def test_send_async_refuses_at_once_what_finds_no_room_and_takes_it_when_room_came(self, node: Standin) -> None:
+        node.judge = lambda put: Silence()
+        producer = producer_of(node, buffer_bytes_max=2_000, send_timeout_ms=60_000, compression=None)
+        producer.route("t")
+        producer.send_async(Message("t", bytes(1_500)))
+        with pytest.raises(ProducerFull, match="no room came in 0 ms"):
+            producer.send_async(Message("t", bytes(1_500)))
+        node.judge = lambda put: None
+        node.forget_everyone()
+        producer.flush(WAIT_MS)
+        assert producer.send_async(Message("t", bytes(1_500))).result(WAIT_MS / 1000).acknowledged
+        producer.close()
 
     def test_a_record_larger_than_the_buffer_goes_alone(self, node: Standin) -> None:
         with producer_of(node, buffer_bytes_max=1_000, compression=None) as producer:
@@ -483,7 +506,7 @@ class TestBackPressure:
         def work() -> None:
             try:
                 while True:
-                    producer.send_async(Message("t", bytes(500)))
+                    producer.send_async(Message("t", bytes(500)), max_block_ms=60_000)
             except ClientClosed as error:
                 raised.append(error)
 

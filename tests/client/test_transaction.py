@@ -188,6 +188,20 @@ def test_a_transaction_is_not_delayed(ending: Ending, later: dict[str, Any]) -> 
     assert ending.puts == []
 
 
+def test_a_transaction_takes_a_value_and_a_key_as_other_messages_do(ending: Ending) -> None:
+    seen: list[Message] = []
+
+    def execute(message: Message) -> State:
+        seen.append(message)
+        return State.COMMIT
+
+    with TransactionProducer(ending.endpoint, "g", value_serializer="json") as producer:
+        producer.send(Message("t", {"id": 1}, key=7), execute)
+    [half] = ending.stored(HALVES)
+    assert half.body == b'{"id":1}'
+    assert (seen[0].body, seen[0].key) == ({"id": 1}, 7)
+
+
 def test_halves_without_a_queue_take_turns_and_equal_sharding_keys_stay_together(ending: Ending) -> None:
     with producer_of(ending) as producer:
         for _ in range(4):

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -299,6 +300,25 @@ def forked_with_messages_on_their_way(kind: Kind) -> None:
         send(producer)
 
 
+def forked_while_a_topic_is_asked_for(kind: Kind) -> None:
+    """What waits for its topic is the parent's too."""
+    with kind.make(GIVEN) as producer:
+        send(producer)
+        for number in range(FORKS):
+            future = producer.send_async(Message(f"new-{os.getpid()}-{number}", b"on its way"))
+            was_done = future.done()
+            child = os.fork()
+            if not child:
+                if not was_done:
+                    with suppress(ClientForked):  # it may have got its outcome before the fork
+                        future.result(ANSWERED_MS / 1000)
+                with pytest.raises(ClientForked):
+                    producer.send_async(Message(f"new-{os.getpid()}", b"of the child"))
+                return
+            await_child(child)
+            assert future.result(ANSWERED_MS / 1000).acknowledged
+
+
 def send_until(producer: Any, stop: threading.Event) -> None:
     """Locks are held for much of the time."""
     while not stop.is_set():
@@ -328,7 +348,12 @@ WAYS: Final = {
 }
 PRODUCERS: Final = ("producer", "ring-producer", "cluster-producer")
 WAYS_OF_PRODUCERS: Final = {
-    each.__name__: each for each in (dropped_with_messages_on_their_way, forked_with_messages_on_their_way)
+    each.__name__: each
+    for each in (
+        dropped_with_messages_on_their_way,
+        forked_with_messages_on_their_way,
+        forked_while_a_topic_is_asked_for,
+    )
 }
 GIVEN: Given = {}
 CLIENT: Any = None

@@ -90,6 +90,14 @@ def test_the_page_of_asyncio_sends_reads_shares_and_asks(page: Callable[[str], P
     assert len(asyncio_page) == 1
 
 
+def test_the_page_of_messages_sends_a_value_by_its_key_and_reads_it(page: Callable[[str], Page]) -> None:
+    messages = page("docs/messages.md")
+    said = messages.run(0).splitlines()
+    assert sorted(said[:2]) == ["True", "stored: 0"]
+    assert said[2] == "17 4.5"
+    assert len(messages) == 1
+
+
 def test_the_page_of_delays_sends_later_and_takes_back(page: Callable[[str], Page]) -> None:
     delays = page("docs/delays.md")
     delays.run(0)

@@ -67,7 +67,8 @@ PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "towline.node": (("process",), ("roles", "store"), ("report",), ("peers",), ("supervise",)),
     "towline.client": (
-        ("errors", "message"),
+        ("errors",),
+        ("message",),
         ("rocketmq",),
         ("link",),
         ("read", "send"),
@@ -100,7 +101,7 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "tomlkit": ("towline.cluster.edit",),
     "lz4": ("towline.format.record.compression",),
     "zstandard": ("towline.format.record.compression",),
-    "orjson": ("towline.cli", "towline.loadtest", "towline.format.remoting.command"),
+    "orjson": ("towline.cli", "towline.loadtest", "towline.format.remoting.command", "towline.client.values"),
     "typer": ("towline.cli",),
     "pytest": ("towline.pytest_plugin",),
     "rich": ("towline.cli",),

@@ -4,12 +4,16 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Literal
 
-from towline.client.errors import RequestTimeout
+from towline.client.errors import ProducerFull, RequestTimeout
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
+from towline.client.request import PendingReply
 from towline.client.send.futures import SendFuture, SendResult
+from towline.client.values import Serializer, prepared, serializer_of
 
 from .threaded import Threaded, awaited
 
@@ -19,15 +23,17 @@ Outcome = asyncio.Future[SendResult]
 class AsyncProducer(Threaded[Producer]):
     """`Producer` for asyncio, with the same arguments; `linger_ms` is 0 unless given. Any number of tasks may use it.
 
-    It belongs to the loop that is running when it is first used. The producer's I/O thread sends; the thread of this
-    class asks for new topics, and chooses among several groups of nodes.
+    It belongs to the loop that is running when it is first used. What is sent is sent by the producer's own threads;
+    the thread of this class makes calls that wait.
     """
 
-    def __init__(self, endpoint: Any, **options: Any) -> None:
+    def __init__(
+        self, endpoint: Any, *, value_serializer: Serializer | Literal["json"] | None = None, **options: Any
+    ) -> None:
         super().__init__(Producer(endpoint, **{"linger_ms": 0, **options}), "producer")
+        self._serialize = serializer_of(value_serializer)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: deque[tuple[Message, asyncio.Future[SendFuture | None]]] = deque()  # for room, in order
-        self._asked: dict[str, asyncio.Future[object]] = {}  # topics that the node is asked about
+        self._waiting: deque[tuple[Message, asyncio.Future[Outcome]]] = deque()  # for room, in order
         self._finished: deque[tuple[Outcome, SendFuture]] = deque()
         self._is_told = False  # the loop knows of what has finished
 
@@ -47,12 +53,9 @@ class AsyncProducer(Threaded[Producer]):
         order. Raises what `Producer.send_async` raises, but ProducerFull."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
-        sent = None if self._waiting else self._client.try_send(message)
-        while sent is None:
-            sent = await self._wait_to_send(message)
-        outcome: Outcome = self._loop.create_future()
-        sent.add_done_callback(lambda future: self._note(outcome, future))
-        return outcome
+        ready = prepared(message, self._serialize)
+        sent = None if self._waiting else self._try_to_send(ready)
+        return sent or await self._wait_to_send(ready)
 
     async def send_batch(self, messages: Iterable[Message]) -> list[SendResult]:
         """Sends all messages together and waits for every outcome; then raises the first error."""
@@ -66,7 +69,7 @@ class AsyncProducer(Threaded[Producer]):
     async def request(self, message: Message, timeout_ms: int = 3_000) -> ReceivedMessage:
         """Sends a message and waits for its reply, beside any number of others. Raises what `Producer.request` does."""
         deadline = time.monotonic() + timeout_ms / 1000
-        stamped, pending = await self._call(self._client.begin_request, message, timeout_ms)
+        stamped, pending = await self._begin_request(message, timeout_ms)
         acknowledged = False
         answered = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -82,47 +85,65 @@ class AsyncProducer(Threaded[Producer]):
             self._client.end_request(pending)
         return pending.result()
 
-    async def _wait_to_send(self, message: Message) -> SendFuture | None:
-        """None where it has to be tried again."""
-        if self._client.chooses_groups or message.broker_name is not None:
-            return await self._call(self._client.send_async, message)
-        if not self._client.knows(message.topic):
-            await self._learn(message.topic)
-        loop = asyncio.get_running_loop()
-        place: asyncio.Future[SendFuture | None] = loop.create_future()
-        self._waiting.append((message, place))
-        self._send_waiting()
-        return await place
+    async def _begin_request(self, message: Message, timeout_ms: int) -> tuple[Message, PendingReply]:
+        """Who is cancelled here leaves nothing that waits for a reply."""
 
-    async def _learn(self, topic: str) -> None:
-        """Asks the node once for all that wait for a topic."""
-        asked = self._asked.get(topic)
-        if asked is None:
-            asked = self._asked[topic] = asyncio.ensure_future(self._call(self._client.route, topic))
-            asked.add_done_callback(lambda _: self._asked.pop(topic, None))
-        await asyncio.shield(asked)
+        def undo(begun: Future[tuple[Message, PendingReply]]) -> None:
+            if not begun.cancelled() and begun.exception() is None:
+                self._client.end_request(begun.result()[1])
+
+        begun = self._submit(self._client.begin_request, message, timeout_ms)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(begun))
+        except asyncio.CancelledError:
+            begun.cancel()
+            begun.add_done_callback(undo)
+            raise
+
+    def _try_to_send(self, message: Message) -> Outcome | None:
+        """None where there is no room. What becomes of the message is told on the loop, and lets others go on."""
+        assert self._loop is not None
+        try:
+            sent = self._client.send_async(message)
+        except ProducerFull:
+            return None
+        outcome: Outcome = self._loop.create_future()
+        sent.add_done_callback(lambda future: self._note(outcome, future))
+        return outcome
+
+    async def _wait_to_send(self, message: Message) -> Outcome:
+        """There is room when something has its outcome."""
+        place: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append((message, place))
+        try:
+            return await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled() and place.exception() is None:
+                place.result().cancel()  # it was sent in this moment, and nobody waits for what becomes of it
+            raise
 
     def _send_waiting(self) -> None:
         while self._waiting:
             message, place = self._waiting[0]
             if not place.done():
                 try:
-                    sent = self._client.try_send(message)
+                    sent = self._try_to_send(message)
                 except Exception as error:
                     place.set_exception(error)
                 else:
-                    if sent is None and self._client.knows(message.topic):
-                        return  # there is room when something has its outcome
+                    if sent is None:
+                        return
                     place.set_result(sent)
             self._waiting.popleft()
 
     def _note(self, outcome: Outcome, sent: SendFuture) -> None:
-        """On the I/O thread: the loop is told once of all that has finished since it looked."""
+        """On a thread of the producer's: the loop is told once of all that has finished since it looked."""
         assert self._loop is not None
         self._finished.append((outcome, sent))
         if not self._is_told:
             self._is_told = True
-            self._loop.call_soon_threadsafe(self._tell)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
         self._is_told = False

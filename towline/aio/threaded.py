@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, cast
@@ -36,10 +36,12 @@ class Threaded(Generic[C]):
 
     async def _call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Makes a call there. It goes on when who awaits it is cancelled. Raises ClientClosed."""
+        return await asyncio.shield(asyncio.wrap_future(self._submit(function, *arguments, **named)))
+
+    def _submit(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
         if self._is_over:
             raise ClientClosed(self._name)
-        made = self._executor.submit(partial(function, *arguments, **named))
-        return await asyncio.shield(asyncio.wrap_future(made))
+        return self._executor.submit(partial(function, *arguments, **named))
 
     async def _settle(self) -> None:
         """Undoes, before another call, what was begun for somebody who was cancelled."""

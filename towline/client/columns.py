@@ -128,17 +128,21 @@ class Columns:
         found = body_crcs(self._bytes, self.body_start, self.body_size) & np.uint32(CRC_MASK)
         return np.flatnonzero(found != self.body_crc).tolist()
 
-    def messages(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> list[ReceivedMessage]:
-        """One lazy message per record; they share a copy of these bytes."""
-        return list(self.each(body_size_max))
+    def messages(
+        self, body_size_max: int = DECOMPRESSED_SIZE_MAX, deserialize: Callable[[bytes], Any] | None = None
+    ) -> list[ReceivedMessage]:
+        """One lazy message per record; they share a copy of these bytes. `deserialize` makes their values."""
+        return list(self.each(body_size_max, deserialize))
 
-    def each(self, body_size_max: int = DECOMPRESSED_SIZE_MAX) -> Iterator[ReceivedMessage]:
+    def each(
+        self, body_size_max: int = DECOMPRESSED_SIZE_MAX, deserialize: Callable[[bytes], Any] | None = None
+    ) -> Iterator[ReceivedMessage]:
         """Lazy messages one by one: half the cost of a list where the caller drops each before the next."""
-        rows = self.rows()
+        rows = self.rows(deserialize)
         for row in range(len(self)):
             yield ReceivedMessage(b"", body_size_max=body_size_max, rows=rows, row=row)
 
-    def rows(self) -> Rows:
+    def rows(self, deserialize: Callable[[bytes], Any] | None = None) -> Rows:
         """The lengths and places from which lazy messages are made."""
         return Rows(
             bytes(self.records),  # a slice of bytes costs a third of one of a view
@@ -149,6 +153,7 @@ class Columns:
             self.properties_start.tolist(),
             self.sys_flag.tolist(),
             self.broker_name,
+            deserialize,
         )
 
     def select(self, rows: NDArray[np.bool_]) -> "Columns":

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from towline.client.link.connection import own_facts, remaining_ms
 from towline.client.link.endpoints import Endpoints
@@ -26,6 +26,7 @@ from towline.link.unclosed import call_in_child
 from .columns import Columns
 from .errors import ClientClosed, UnknownGroup
 from .message import ANY_TAG, ReceivedMessage
+from .values import Deserializer, deserializer_of
 
 TAG_SEPARATOR: Final = "||"
 ITERATION_MS: Final = 1_000
@@ -56,6 +57,7 @@ class Consumer:
                    end of the log are read without asking while they follow each other closely
     check_crcs     the CRC of each body is compared before it is handed out. What does not fit is read from another node
                    of the group, where one is known; else it raises DamagedMessage, and `seek` leads behind it
+    value_deserializer  makes `value` of a message of its body, when that is read: "json", or a function of the bytes
 
     Each queue has one pull out at any time, and the next is sent before an answer is decoded. A lost link is made anew
     and reading goes on at the positions. Where the node has deleted what comes next, it goes on at the first message
@@ -81,6 +83,7 @@ class Consumer:
         body_size_max: int = DECOMPRESSED_SIZE_MAX,
         reads_files: bool = True,
         check_crcs: bool = True,
+        value_deserializer: Deserializer | Literal["json"] | None = None,
         name: str = "",
         cluster: str = "",
     ) -> None:
@@ -90,7 +93,7 @@ class Consumer:
             raise ValueError(f"start is {start!r}; first, last, a datetime or ms since 1970 are allowed")
         self.topic = topic
         self.moved: deque[Moved] = deque(maxlen=MOVES_MAX)
-        self._body_size_max = body_size_max
+        self._body_size_max, self._deserialize = body_size_max, deserializer_of(value_deserializer)
         self._timeout_ms = timeout_ms
         kept = _tags(tags)
         codes = tuple(string_hash(tag) for tag in sorted(kept))
@@ -134,7 +137,7 @@ class Consumer:
         `seek(error.queue_id, error.queue_offset + 1, error.broker_name)`.
         """
         columns = self.poll_columns(timeout_ms)
-        return [] if columns is None else columns.messages(self._body_size_max)
+        return [] if columns is None else columns.messages(self._body_size_max, self._deserialize)
 
     def poll_columns(self, timeout_ms: int) -> Columns | None:
         """The next records as columns: the cheap way for many messages."""
@@ -152,7 +155,7 @@ class Consumer:
         while not self._closed:
             columns = self.poll_columns(ITERATION_MS)
             if columns is not None:
-                yield from columns.each(self._body_size_max)
+                yield from columns.each(self._body_size_max, self._deserialize)
 
     def batches(self) -> Iterator[Columns]:
         """Every message in columns, until the consumer is closed; waits for new ones."""

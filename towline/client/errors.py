@@ -32,6 +32,26 @@ class MessageTooLarge(TowlineError, remedy=Remedy.FIX_CALL):
     advice = "split the message, compress it, or raise max_message_size on the node"
 
 
+class UnserializableValue(TowlineError, remedy=Remedy.FIX_CALL):
+    """No body could be made of what a message was given; nothing was sent."""
+
+    topic: str
+    problem: str
+    template = "the value of a message for {topic} became no body: {problem}"
+    advice = "give the message bytes, or the producer a value_serializer that takes its value and returns bytes"
+
+
+class UnreadableValue(TowlineError, remedy=Remedy.FIX_CALL):
+    """A consumer's value_deserializer raised (`__cause__`). The message was read like any other, and so is the next."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    problem: str
+    template = "message {queue_offset} of queue {queue_id} of {topic} has no value: {problem}"
+    advice = "look at the message's body, and skip the message or send it elsewhere: reading goes on behind it"
+
+
 class PutRefused(TowlineError, remedy=Remedy.FIX_CALL):
     """The node refused a put, by the name of a status; nothing was stored."""
 
@@ -76,8 +96,10 @@ class ResultPending(TowlineError, TimeoutError, remedy=Remedy.RETRY):
 class ProducerFull(TowlineError, remedy=Remedy.RETRY):
     buffered: int
     waited_ms: int
-    template = "{buffered} bytes wait for acknowledgement and no room came in {waited_ms} ms"
-    advice = "send more slowly, or raise buffer_bytes_max"
+    template = "the buffer is full: {buffered} bytes have no outcome yet, and no room came in {waited_ms} ms"
+    advice = (
+        "send it again when an earlier one has its outcome, give send_async a max_block_ms, or raise buffer_bytes_max"
+    )
 
 
 class AskRefused(TowlineError, remedy=Remedy.FIX_CALL):

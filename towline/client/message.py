@@ -1,9 +1,9 @@
 """`Message`, which a producer sends, and `ReceivedMessage`, which a reader gets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from towline.format.record.compression import decompress
 from towline.format.record.message_id import encode_offset_id
@@ -12,6 +12,8 @@ from towline.format.record.properties import decode as decode_properties
 from towline.format.record.record import COMPRESSED, LAYOUT, Record, decode
 from towline.format.wire.frames import Buffer
 from towline.limits import DECOMPRESSED_SIZE_MAX
+
+from .errors import UnreadableValue
 
 ANY_TAG: Final = "*"
 _NUMBER_TYPES: Final = {"queue_id": 4, "queue_offset": 8, "physical_offset": 8, "born_timestamp": 8}
@@ -24,8 +26,11 @@ _NUMBERS: Final = {
 class Message:
     """A message to send.
 
-    `tags` is one tag, `keys` the keys it can be looked up by, none of them with a space. `queue_id` chooses the queue;
-    otherwise messages of equal `sharding_key` go to the same one. `flag` is the application's own number.
+    `body` is bytes, or what the producer's `value_serializer` makes bytes of.
+    `key` (str, int, or bytes of UTF-8) is what other systems call so: messages of equal key go to the same queue, in
+    their order. It is stored as RocketMQ's `sharding_key`, which may be given in its place. `keys` are others, by which
+    the message can be looked up, none of them with a space; `tags` is one tag, by which consumers filter. `queue_id`
+    chooses the queue itself. `flag` is the application's own number.
     A UNIQ_KEY among the `properties` is kept, which distinguishes a message sent again from a new one.
     `delay_level` has it delivered after that level's delay (1 is the shortest of the node's `message_delay_level`, more
     than the highest is the highest, 0 is none); `deliver_at` at that time by the node's clock: a datetime (without a
@@ -35,9 +40,10 @@ class Message:
     """
 
     topic: str
-    body: bytes
+    body: bytes | Any
     tags: str | None = field(default=None, kw_only=True)
     keys: Sequence[str] = field(default=(), kw_only=True)
+    key: str | int | bytes | None = field(default=None, kw_only=True)
     sharding_key: str | None = field(default=None, kw_only=True)
     queue_id: int | None = field(default=None, kw_only=True)
     properties: Mapping[str, str] | None = field(default=None, kw_only=True)
@@ -60,7 +66,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Records back to back whose lengths were checked: where each and its parts stand in `data`, and its SYSFLAG."""
+    """Records back to back whose lengths were checked: where each and its parts stand in `data`, and its SYSFLAG.
+
+    `deserialize` makes a value of a body.
+    """
 
     data: bytes
     starts: list[int]
@@ -70,6 +79,7 @@ class Rows:
     properties_starts: list[int]
     sys_flags: list[int]
     broker_name: str = ""
+    deserialize: Callable[[bytes], Any] | None = None
 
 
 class ReceivedMessage:
@@ -78,7 +88,8 @@ class ReceivedMessage:
     Reading any of it raises MalformedRecord when the record's parts do not fit together.
     """
 
-    __slots__ = ("_body", "_body_size_max", "_properties", "_record", "_row", "_rows", "_single")
+    __slots__ = ("_body", "_body_size_max", "_properties", "_record", "_row", "_rows", "_single", "_value")
+    _value: Any  # not there before it is made
 
     def __init__(
         self,
@@ -125,6 +136,26 @@ class ReceivedMessage:
                 if rows.sys_flags[row] & COMPRESSED:
                     self._body = decompress(self._body, rows.sys_flags[row], self._body_size_max)
         return self._body
+
+    @property
+    def value(self) -> Any:
+        """What the consumer's `value_deserializer` makes of the body, when it is first read; without one, the body.
+
+        Raises UnreadableValue, which takes nothing away: the message is here, and the next one comes.
+        """
+        try:
+            return self._value
+        except AttributeError:
+            deserialize = None if self._rows is None else self._rows.deserialize
+            if deserialize is None:
+                return self.body
+        body = self.body
+        try:
+            self._value = deserialize(body)
+        except Exception as error:
+            raised = f"value_deserializer raised {type(error).__name__}: {error}"
+            raise UnreadableValue(self.topic, self.queue_id, self.queue_offset, raised) from error
+        return self._value
 
     @property
     def properties(self) -> dict[str, str]:
@@ -174,6 +205,11 @@ class ReceivedMessage:
     @property
     def keys(self) -> tuple[str, ...]:
         return tuple(self.properties.get(KEYS, "").split())
+
+    @property
+    def key(self) -> str | None:
+        """What the sender gave as `key`, as text: the sharding key."""
+        return self.sharding_key
 
     @property
     def sharding_key(self) -> str | None:

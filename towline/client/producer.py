@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 
@@ -20,13 +20,15 @@ from towline.client.link.routes import broker_route, group_routes, is_broker, is
 from towline.client.send.accumulator import BatchLimits
 from towline.client.send.bodies import Bodies
 from towline.client.send.encoding import BODIES_MAX
-from towline.client.send.forms import DelayLimits, Handle, handle_of, stored_form
+from towline.client.send.forms import Handle
 from towline.client.send.futures import MS, SendFuture, SendResult, TopicRoute
 from towline.client.send.group_session import GroupSession, Origin
 from towline.client.send.io_thread import SendRules
-from towline.client.send.spread import Spread
+from towline.client.send.placing import Told, put, put_form
+from towline.client.send.spread import Place, Spread
 from towline.client.send.statistics import Statistics
-from towline.errors import TopicExists
+from towline.client.send.unplaced import Unplaced
+from towline.errors import TopicExists, TowlineError
 from towline.format.record.compression import COMPRESS_ABOVE, Compressor
 from towline.format.record.forms import FORM_TOPICS, StoredForm, cancelling
 from towline.format.record.record import Host
@@ -37,9 +39,11 @@ from towline.link.unclosed import on_drop
 from .errors import AskRefused, ResultPending, UnknownGroup
 from .message import Message, ReceivedMessage
 from .request import PendingReply, PushedReplies, ReadReplies, Replies, Requester, reply_topic
+from .values import Serializer, prepared, serializer_of
 
 LOOPBACK: Final = "127.0.0.1"
-_BESIDE_BODY: Final = 34 * KIB  # bytes of a record at most: properties, topic, and what is fixed
+
+Callback = Callable[[SendResult | None, TowlineError | None], object]
 
 
 class Producer:
@@ -55,7 +59,8 @@ class Producer:
     linger_ms            how long `send_async` waits for company in a batch
     batch_bytes_max      bytes of one batch, and of one request (`batch_bytes_max` or a single larger record)
     in_flight_max        requests without an answer; 1 keeps the order of a queue through retries
-    buffer_bytes_max     bytes without an outcome; beyond it senders wait up to `send_timeout_ms`, then ProducerFull
+    buffer_bytes_max     bytes without an outcome; beyond it calls that wait for outcomes wait for room, up to
+                         `send_timeout_ms`, and `send_async` refuses at once: ProducerFull
     send_timeout_ms      how long one attempt waits for its answer (longer if the node says it may need longer)
     take_timeout_ms      how long a request may wait before the node takes it; by default as long as for its answer
     delivery_timeout_ms  no further attempt begins after this
@@ -65,6 +70,7 @@ class Producer:
     compression          zlib, lz4, zstd, or None; for bodies above `compress_above` bytes
     serve                endpoint that replies to requests are read from; found through the node by default
     check_crcs           the bodies of replies are compared with their CRC, as a consumer does
+    value_serializer     makes bytes of what a message has as its body: "json", or a function. Bulk calls take bytes
     pass_over            of several groups, those without a master are passed over by messages without a sharding key
 
     Raises InvalidEndpoint, ValueError. Nothing is connected before the first message.
@@ -89,15 +95,16 @@ class Producer:
         compress_above: int = COMPRESS_ABOVE,
         serve: Endpoints = "",
         check_crcs: bool = True,
+        value_serializer: Serializer | Literal["json"] | None = None,
         pass_over: bool = True,
     ) -> None:
-        found = group_routes(endpoint)
+        found, self._serialize = group_routes(endpoint), serializer_of(value_serializer)
         self._serve, self._check_crcs = serve_of(endpoint, serve), check_crcs
         if not 0 < batch_bytes_max <= REQUEST_SIZE_MAX:
             raise ValueError(f"batch_bytes_max is {batch_bytes_max}; 1 to {REQUEST_SIZE_MAX} are allowed")
         if in_flight_max < 1 or buffer_bytes_max < 1 or retries < 0 or linger_ms < 0:
             raise ValueError("in_flight_max and buffer_bytes_max are at least 1, retries and linger_ms at least 0")
-        self._timeout_ms = delivery_timeout_ms
+        self._timeout_ms, self._room_ms = delivery_timeout_ms, send_timeout_ms
         self._batch_bytes_max = batch_bytes_max
         born_host = Host(_own_address(found[0].first), 0)
         origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above))
@@ -123,8 +130,10 @@ class Producer:
         if self._spread is not None:
             self._spread.sessions = self._sessions
         self._requester = Requester(self._begin_replies, self._send_request)
-        for session in self._sessions:
-            on_drop(self, session.io_thread.close_when_idle)
+        find = partial(_find_in, self._session) if self._spread is None else self._spread.place
+        self._unplaced = Unplaced(find, self._sessions, origin.keys, delivery_timeout_ms)
+        self._lots = self._unplaced.lots
+        on_drop(self, self._unplaced.drop)
 
     def meet(self, brokers: Iterable[str]) -> None:
         """Uses brokers that have joined the cluster, from now on. Those that left stay: they may come back."""
@@ -132,7 +141,6 @@ class Producer:
             known = {session.name for session in self._sessions}
             for name in [name for name in brokers if name not in known and not self._closed]:
                 session = self._made(broker_route(self._endpoint, name), sessions=len(self._sessions) + 1)
-                on_drop(self, session.io_thread.close_when_idle)
                 self._sessions.append(session)
                 for each in self._sessions:
                     each.share_with(len(self._sessions))
@@ -148,57 +156,66 @@ class Producer:
         PutRefused (StoreBusy when time or attempts ran out), DeliveryTimeout, LinkRefused.
         """
         if self._spread is not None:
-            return self._add(message, urgent=True).result()
-        future = self._add(message, urgent=True, wakes=False)
-        self._session.io_thread.deliver(future.batch)
+            return self._add(message, True, self._room_ms).result()
+        future = self._add(message, True, self._room_ms, None, False)
+        if type(future) is SendFuture:
+            self._session.io_thread.deliver(future.batch)
         return future.result()
 
-    def send_async(self, message: Message) -> SendFuture:
-        """Sends in a batch with others. Waits only for room in the buffer, and for the node when a topic is new.
+    def send_async(self, message: Message, callback: Callback | None = None, *, max_block_ms: int = 0) -> SendFuture:
+        """Sends in a batch with others, and returns at once: what becomes of the message is the future's.
 
-        Raises MessageTooLarge, IllegalProperty, MalformedRecord (topic), UnknownTopic, ProducerFull, NoAnswer,
-        LinkRefused, ClientClosed.
+        `callback(result, error)` is called when that is known, one of the two being None: on a thread of the
+        producer's, so it must be short and must not wait for the producer. What it raises is logged.
+
+        A topic that is new to the producer is asked for beside the caller; its messages go then, in their order. Where
+        the buffer is full (`buffer_bytes_max`), ProducerFull is raised and nothing is sent; `max_block_ms` waits so
+        long for room first.
+
+        Raises what is wrong with the message (UnserializableValue, MessageTooLarge, IllegalProperty, MalformedRecord,
+        IllegalDelay), UnknownGroup, ProducerFull, ClientClosed. What a node says comes by the future: UnknownTopic,
+        NoAnswer, LinkRefused; of a new topic also what its node's limits say of the message.
         """
-        return self._add(message, urgent=False)
+        told = None if callback is None else partial(_call_back, callback)
+        return self._add(message, False, max_block_ms, told)
 
-    def try_send(self, message: Message) -> SendFuture | None:
-        """Sends like `send_async` where that waits for nothing; else None, and nothing is sent: the topic is not known
-        yet, the buffer is full, or there are several groups of nodes. Raises what `send_async` does."""
-        session = self._session
-        if self._spread is not None or message.broker_name is not None or message.topic not in session.routes:
-            return None
-        has_room = session.accumulator.has_room(len(message.body) + _BESIDE_BODY)
-        return self._add(message, urgent=False) if has_room else None
+    def _add(
+        self, message: Message, urgent: bool, room_ms: int, told: Told | None = None, wakes: bool = True
+    ) -> SendFuture:
+        if message.key is not None or self._serialize is not None:
+            message = self.prepared(message)
+        if self._spread is None and message.broker_name is None and not self._lots:
+            route = self._session.routes.get(message.topic)
+            if route is not None:
+                try:
+                    return put(self._session, route, message, urgent, room_ms, told, wakes)
+                except TypeError:
+                    prepared(message, None)  # which says what is wrong with a body that is not bytes
+                    raise
+        if message.body.__class__ is not bytes:
+            message = prepared(message, None)
+        group, place = self._known_place(message)
+        where = message.topic, group
+        if place is None or where in self._lots:
+            return self._unplaced.add(where, message, urgent, room_ms, told)
+        return put(*place, message, urgent, room_ms, told, wakes)
 
-    def knows(self, topic: str) -> bool:
-        """Whether the node was asked for the topic's queues, in the first group."""
-        return topic in self._session.routes
+    def prepared(self, message: Message) -> Message:
+        """The message with its body as bytes, and its `key` as the sharding key.
 
-    def _add(self, message: Message, *, urgent: bool, wakes: bool = True) -> SendFuture:
-        if self._spread is None and message.broker_name is None:
-            session = self._session
-            route = session.routes.get(message.topic) or session.route(message.topic)
-        else:
-            session, route = self._place(message)
-        queue_id = message.queue_id
-        if queue_id is None:
-            queue_id = route.sticky if message.sharding_key is None else route.queue_of(message.sharding_key)
-        if message.delay_level is not None or message.deliver_at is not None:
-            form = stored_form(message, queue_id, DelayLimits.of(session.welcome), session.io_thread.server_now_ms())
-            if form is not None:
-                route.rotate()  # the batch is the form's, and says nothing of when the next queue's turn comes
-                future = _add_form(session, message, form, urgent=urgent, wakes=wakes)
-                future.handle = handle_of(message, queue_id, future.unique_key)
-                return future
-        record, unique_key = route.encoder.encode(message, queue_id)
-        return session.accumulator.add(route, queue_id, record, unique_key, urgent, wakes=wakes)
+        Raises UnserializableValue, IllegalProperty.
+        """
+        return prepared(message, self._serialize)
 
-    def _place(self, message: Message) -> tuple[GroupSession, TopicRoute]:
+    def _known_place(self, message: Message) -> tuple[str, Place | None]:
+        """The group that the message itself chooses, or "", and where it goes if nobody has to be asked."""
         if self._spread is not None:
-            return self._spread.place(message)
-        if message.broker_name != self._session.name:
+            chosen = self._spread.chosen(message)
+            return "" if chosen is None else chosen.name, self._spread.known_place(message.topic, chosen)
+        if message.broker_name not in (None, self._session.name):
             raise UnknownGroup(str(message.broker_name), self._session.name)
-        return self._session, self._session.route(message.topic)
+        route = self._session.routes.get(message.topic)
+        return "", None if route is None else (self._session, route)
 
     def cancel(self, handle: str, *, broker_name: str | None = None) -> SendResult:
         """Cancels a message with `deliver_at`; `handle` is that of its result. PUT_OK: it is not delivered any more.
@@ -213,13 +230,14 @@ class Producer:
         read = Handle.read(handle)
         message = Message(read.topic, b"", broker_name=broker_name)
         form = cancelling(read.topic, read.queue_id, read.deliver_at, read.unique_key)
-        return self.add_form(message, form, urgent=True).result()
+        return self.add_form(message, form).result()
 
-    def add_form(self, message: Message, form: StoredForm, *, urgent: bool) -> SendFuture:
-        """Sends a message in a form of `towline.format.record.forms`. Raises what `send_async` raises."""
+    def add_form(self, message: Message, form: StoredForm) -> SendFuture:
+        """Sends a message at once in a form of `towline.format.record.forms`. Waits for its topic and for room, and
+        raises what `send` raises until it is under way."""
         session = self._session if self._spread is None else self._spread.place(message)[0]
         session.route(message.topic)  # it exists from here on, and the node's welcome is known
-        return _add_form(session, message, form, urgent=urgent)
+        return put_form(session, message, form, True, self._room_ms)
 
     # --- a message and its reply
 
@@ -281,10 +299,8 @@ class Producer:
 
     def _send_request(self, message: Message, timeout_ms: int) -> bool:
         deadline = time.monotonic() + timeout_ms / 1000
-        if self._spread is None and message.topic not in self._session.routes:
-            self._session.route(message.topic, timeout_ms)
         try:
-            return self._add(message, urgent=True).result(remaining_ms(deadline) / MS).acknowledged
+            return self._add(message, True, timeout_ms).result(remaining_ms(deadline) / MS).acknowledged
         except ResultPending:
             return False
 
@@ -292,7 +308,8 @@ class Producer:
 
     def send_batch(self, messages: Iterable[Message]) -> list[SendResult]:
         """Sends all messages together and waits for every outcome; then raises the first error."""
-        futures = [self.send_async(message) for message in messages]
+        futures = [self._add(message, False, self._room_ms) for message in messages]
+        self._unplaced.await_placed(None)
         for session in self._sessions:
             session.accumulator.seal_all()
         return _results(futures)
@@ -323,7 +340,7 @@ class Producer:
         queue_id: int | None = None,
         flag: int = 0,
     ) -> list[SendFuture]:
-        """Sends like `send_bodies`, without waiting for the outcomes."""
+        """Sends like `send_bodies`, without waiting for the outcomes; it waits for a new topic, and for room."""
         given = Bodies.of(bodies)
         session, route = self._next_place(topic)
         futures = []
@@ -340,16 +357,18 @@ class Producer:
 
         The topic may be one of `towline.format.record.forms`, when a topic's `route` was asked for before.
         """
-        if self._spread is not None and topic not in FORM_TOPICS:
-            session, found = self._spread.next_place(topic)
-            return session.accumulator.add_many(found, queue_id, records, count, "")
+        if topic not in FORM_TOPICS:
+            session, route = self._next_place(topic)
+            return session.accumulator.add_many(route, queue_id, records, count, "")
         session = self._session
-        route = session.routes.get(topic) or session.form_routes.get(topic)
-        if route is None:
-            route = session.form_route(topic) if topic in FORM_TOPICS and session.welcome else session.route(topic)
-        return session.accumulator.add_many(route, queue_id, records, count, "")
+        form = session.form_routes.get(topic)
+        if form is None:
+            form = session.form_route(topic) if session.welcome else session.route(topic)
+        return session.accumulator.add_many(form, queue_id, records, count, "")
 
-    def _next_place(self, topic: str) -> tuple[GroupSession, TopicRoute]:
+    def _next_place(self, topic: str) -> Place:
+        if self._lots:
+            self._unplaced.await_placed(self._timeout_ms, topic)  # what came before goes before
         if self._spread is not None:
             return self._spread.next_place(topic)
         return self._session, self._session.routes.get(topic) or self._session.route(topic)
@@ -383,11 +402,6 @@ class Producer:
         return len(self._sessions) > 1
 
     @property
-    def chooses_groups(self) -> bool:
-        """Whether a group of nodes is chosen for each message: there are several, or more may join."""
-        return self._spread is not None
-
-    @property
     def linked_groups(self) -> list[str]:
         """The groups whose master was there a moment ago. A single one has the name ""."""
         return [session.name for session in self._sessions if session.io_thread.is_linked]
@@ -395,6 +409,8 @@ class Producer:
     def flush(self, timeout_ms: int | None = None) -> None:
         """Waits until every message sent so far has its outcome. Raises ResultPending after `timeout_ms`."""
         deadline = None if timeout_ms is None else time.monotonic() + timeout_ms / MS
+        if not self._unplaced.await_placed(timeout_ms):
+            raise ResultPending(timeout_ms or 0)
         for session in self._sessions:
             left = None if deadline is None else max(0.0, (deadline - time.monotonic()) * MS)
             if not session.accumulator.flush(left):
@@ -422,6 +438,9 @@ class Producer:
             self._closed = True
             for session in list(self._sessions):
                 session.io_thread.close()
+            if self._spread is not None:
+                self._spread.linked()  # whoever waits for a group looks up
+            self._unplaced.await_placed(None)
 
     def __enter__(self) -> Self:
         return self
@@ -439,12 +458,13 @@ def _meet(known: "weakref.ref[Producer]", brokers: list[str]) -> None:
         producer.meet(brokers)
 
 
-def _add_form(
-    session: GroupSession, message: Message, form: StoredForm, *, urgent: bool, wakes: bool = True
-) -> SendFuture:
-    route = session.form_routes.get(form.topic) or session.form_route(form.topic)
-    record, unique_key = route.encoder.encode(message, form.queue_id, form.pairs)
-    return session.accumulator.add(route, form.queue_id, record, unique_key, urgent, wakes=wakes)
+def _find_in(session: GroupSession, message: Message, timeout_ms: int) -> Place:
+    return session, session.route(message.topic, timeout_ms)
+
+
+def _call_back(callback: Callback, future: SendFuture) -> None:
+    error = future.exception()
+    callback(None if error is not None else future.result(), error)
 
 
 def _results(futures: Sequence[SendFuture]) -> list[SendResult]:

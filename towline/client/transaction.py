@@ -167,13 +167,14 @@ class TransactionProducer:
         for name, value in (("delay_level", message.delay_level), ("deliver_at", message.deliver_at)):
             if value is not None:
                 raise IllegalDelay(name, str(value), "a message of a transaction comes when it is committed")
+        message = self._producer.prepared(message)
         route = self._producer.route(message.topic)
         queue_id = message.queue_id
         if queue_id is None:
             queue_id = route.sticky if message.sharding_key is None else route.queue_of(message.sharding_key)
             route.rotate()
         form = half(message.topic, queue_id, self.group)
-        stored = self._producer.add_form(message, form, urgent=True).result()
+        stored = self._producer.add_form(message, form).result()
         return Transaction(stored.queue_offset, stored.unique_key, self.group), stored
 
     def commit(self, transaction: Transaction) -> PutStatus:

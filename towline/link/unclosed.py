@@ -1,10 +1,13 @@
 """Clean-up of objects with threads, locks or sockets that were dropped without `close`, or inherited by a fork.
 
-The garbage collector, on whatever thread it runs, only starts the clean-up and waits for nothing. A child of a fork has
-its parent's objects without the parent's threads: such an object raises when it is used, and touches nothing shared.
+The garbage collector, on whatever thread it runs, only starts the clean-up and waits for nothing. Where the program
+ends, what was sent gets a moment. A child of a fork has its parent's objects without the parent's threads: such an
+object raises when it is used, and touches nothing shared.
 """
 
+import atexit
 import os
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Final, ParamSpec, Protocol
@@ -18,6 +21,15 @@ class Forkable(Protocol):
         ...
 
 
+class Leaving(Protocol):
+    def leave(self, deadline: float) -> None:
+        """Is called at the end of the program, and waits until `deadline` (monotonic seconds) at most."""
+        ...
+
+
+EXIT_S: Final = 2.0  # what was sent has so long to be stored, where nobody waited for it
+
+_leaving: Final[weakref.WeakSet[Leaving]] = weakref.WeakSet()
 _living: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
 
 
@@ -35,6 +47,11 @@ def on_drop(owner: object, do: Callable[Arguments, object], *args: Arguments.arg
     finalizer.atexit = False
 
 
+def call_at_exit(each: Leaving) -> None:
+    """Registers `each`: its `leave` is called when the program ends, and all of them together take EXIT_S at most."""
+    _leaving.add(each)
+
+
 def renew(*locks: Any) -> None:
     """Resets locks, conditions and events that a thread of the parent may have held at the fork."""
     for lock in locks:
@@ -45,6 +62,14 @@ def _in_child() -> None:
     for each in list(_living):
         each.forked()
     _living.clear()
+    _leaving.clear()
+
+
+@atexit.register
+def _leave() -> None:
+    deadline = time.monotonic() + EXIT_S
+    for each in list(_leaving):
+        each.leave(deadline)
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -98,6 +98,18 @@ class TestKeys:
             cluster["b"].start()
             assert future.result(WAIT_MS).broker_name == "b"
 
+    def test_a_key_whose_group_was_never_there_holds_up_no_other(self, cluster: Cluster):
+        keys = {"ab"[abs(string_hash(key)) % 2]: key for key in ("x", "yy", "zzz", "order-17")}
+        cluster["b"].stop()
+        with Producer(cluster.endpoint) as producer:
+            waiting = [producer.send_async(Message("t", b"%d" % n, key=keys["b"])) for n in range(20)]
+            assert producer.send_async(Message("t", b"", key=keys["a"])).result(WAIT_MS / 1000).broker_name == "a"
+            assert producer.send_async(Message("t", b"")).result(WAIT_MS / 1000).broker_name == "a"
+            assert not any(future.done() for future in waiting)
+            cluster["b"].start()
+            offsets = [future.result(WAIT_MS / 1000).queue_offset for future in waiting]
+        assert offsets == list(range(20))
+
     def test_a_group_may_be_named(self, cluster: Cluster):
         with Producer(cluster.endpoint) as producer:
             result = producer.send(Message("t", b"", broker_name="b", queue_id=2))

@@ -21,6 +21,7 @@ from towline.client.link.endpoints import Endpoints, neighbour
 from towline.client.link.routes import GroupRoute, group_routes, is_broker, puts_of
 from towline.client.read.checks import Checks
 from towline.client.read.reader import Moved, Start
+from towline.client.values import Deserializer, deserializer_of
 from towline.clock import boottime_s
 from towline.errors import NoAnswer, TowlineError
 from towline.format.record.retries import RETRIES_DEFAULT
@@ -70,6 +71,7 @@ class GroupConsumer:
     check_crcs      the CRC of each body is compared before it is handed out. What does not fit is read from another
                     node of its group of nodes, where one is known; else it raises DamagedMessage, and comes again
                     until somebody seeks behind it
+    value_deserializer  makes `value` of a message of its body, when that is read: "json", or a function of the bytes
     put_endpoint    of the same node's put process, for `retry_later`; found through the node by default
     cluster         for the greeting; an empty one fits any
 
@@ -100,6 +102,7 @@ class GroupConsumer:
         timeout_ms: int = 10_000,
         body_size_max: int = DECOMPRESSED_SIZE_MAX,
         check_crcs: bool = True,
+        value_deserializer: Deserializer | Literal["json"] | None = None,
         put_endpoint: Endpoints = "",
         cluster: str = "",
     ) -> None:
@@ -129,10 +132,9 @@ class GroupConsumer:
             timeout_ms=timeout_ms,
             check_crcs=check_crcs,
         )
-        self._body_size_max = body_size_max
+        self._body_size_max, self._deserialize = body_size_max, deserializer_of(value_deserializer)
         self._node_groups = self._make_node_groups(found, puts_of(endpoint, put_endpoint), offsets_file)
-        self._start_lock = threading.Lock()
-        self._closed, self._ended = threading.Event(), False
+        self._start_lock, self._closed, self._ended = threading.Lock(), threading.Event(), False
         self._listening: set[int] = set()  # threads that call back
         self._gone: ClientClosed | None = None
         self.failures = 0  # messages that `listen` passed over because nobody could handle them
@@ -461,7 +463,7 @@ class GroupConsumer:
         return None
 
     def _messages(self, node_group: NodeGroup, delivery: Delivery, columns: Columns) -> list[GroupMessage]:
-        rows, size, send_back = columns.rows(), self._body_size_max, node_group.send_backs.send
+        rows, size, send_back = columns.rows(self._deserialize), self._body_size_max, node_group.send_backs.send
         numbers = range(len(columns))
         return [GroupMessage(rows, row, body_size_max=size, send_back=send_back, delivery=delivery) for row in numbers]
 

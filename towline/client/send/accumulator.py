@@ -66,9 +66,19 @@ class Accumulator:
     # --- senders
 
     def add(
-        self, route: TopicRoute, queue_id: int, record: bytes, unique_key: str, urgent: bool, *, wakes: bool = True
+        self,
+        route: TopicRoute,
+        queue_id: int,
+        record: bytes,
+        unique_key: str,
+        urgent: bool,
+        room_ms: int | None,
+        handle: str = "",
+        told: Callable[[SendFuture], object] | None = None,
+        wakes: bool = True,
     ) -> SendFuture:
-        """Puts one record into the queue's open batch. Waits for room; raises ProducerFull, ClientClosed.
+        """Puts one record into the queue's open batch. Waits `room_ms` for room, which None does not need; raises
+        ProducerFull, ClientClosed. `told` is called on the I/O thread when the outcome is there.
 
         Without `wakes` the I/O thread does not hear of an urgent one: the caller sends it, or wakes that thread.
         """
@@ -76,7 +86,7 @@ class Accumulator:
         full = False
         with self.lock:
             if self._closed is not None or self._buffered + size > self._limits.buffer_bytes_max:
-                self._wait_for_room(size)
+                self._wait_for_room(size, room_ms)
             batch = route.open.get(queue_id)
             if batch is not None and batch.size + size > self._batch_bytes_max:
                 self._seal(batch, wakes=False)
@@ -91,6 +101,11 @@ class Accumulator:
             batch.size = before + size
             batch.count = index + 1
             self._buffered += size
+            future = SendFuture(batch, index, before, unique_key)
+            if handle:
+                future.handle = handle
+            if told is not None:
+                batch.callbacks = [*(batch.callbacks or ()), (told, future)]
             if urgent:
                 self._seal(batch, wakes=wakes)
             elif batch.size >= self._batch_bytes_max or batch.count >= route.records_max:
@@ -100,13 +115,13 @@ class Accumulator:
                 self._wake_now()
         if full:
             self._hand_over(yields=True)
-        return SendFuture(batch, index, before, unique_key)
+        return future
 
     def add_many(self, route: TopicRoute, queue_id: int, records: Buffer, count: int, unique_key: str) -> SendFuture:
         """Puts `count` records, back to back, on their way as one batch. Waits for room; raises likewise."""
         with self.lock:
             if self._closed is not None or self._buffered + len(records) > self._limits.buffer_bytes_max:
-                self._wait_for_room(len(records))
+                self._wait_for_room(len(records), self._limits.send_timeout_ms)
             earlier = route.open.get(queue_id)
             if earlier is not None:
                 self._seal(earlier)
@@ -119,9 +134,19 @@ class Accumulator:
         self._hand_over(yields=False)
         return SendFuture(batch, 0, 0, unique_key, count)
 
-    def has_room(self, size: int) -> bool:
-        """Whether a record of so many bytes would not have to wait now. Also where `add` raises an error."""
-        return self._closed is not None or not self._buffered or self._buffered + size <= self._limits.buffer_bytes_max
+    def reserve(self, size: int, room_ms: int) -> None:
+        """Takes so many bytes of the buffer, until `release`. Waits for room; raises likewise."""
+        with self.lock:
+            if self._closed is not None or self._buffered + size > self._limits.buffer_bytes_max:
+                self._wait_for_room(size, room_ms)
+            self._buffered += size
+
+    def release(self, size: int) -> None:
+        """Gives back bytes that were reserved."""
+        with self.lock:
+            self._buffered -= size
+            if self._waiting:
+                self._room.notify_all()
 
     def seal_all(self) -> None:
         """Makes all open batches ready."""
@@ -164,16 +189,15 @@ class Accumulator:
             finally:
                 self._waiting -= 1
 
-    def _wait_for_room(self, size: int) -> None:
-        timeout_s = self._limits.send_timeout_ms / MS
-        deadline = time.monotonic() + timeout_s
+    def _wait_for_room(self, size: int, room_ms: int | None) -> None:
+        deadline = math.inf if room_ms is None else time.monotonic() + room_ms / MS
         # A record larger than the whole buffer goes when it is the only one.
-        while self._closed is None and self._buffered and self._buffered + size > self._limits.buffer_bytes_max:
+        while self._closed is None and room_ms is not None and self._is_full_for(size):
             for batch in list(self._open):
                 self._seal(batch)
             remaining = deadline - time.monotonic()
             if remaining <= 0:
-                raise ProducerFull(self._buffered, self._limits.send_timeout_ms)
+                raise ProducerFull(self._buffered, room_ms)
             self._waiting += 1
             try:
                 self._room.wait(remaining)
@@ -181,6 +205,9 @@ class Accumulator:
                 self._waiting -= 1
         if self._closed is not None:
             raise self._closed
+
+    def _is_full_for(self, size: int) -> bool:
+        return bool(self._buffered) and self._buffered + size > self._limits.buffer_bytes_max
 
     def _new_batch(self, route: TopicRoute, queue_id: int) -> Batch:
         now = time.monotonic()

@@ -265,6 +265,11 @@ def _all_properties(message: Message, key: str) -> tuple[bytes, str]:
     return encode_properties(pairs), key
 
 
+def check_properties(message: Message) -> None:
+    """Raises IllegalProperty for what could not be stored."""
+    _all_properties(message, _NO_KEY)
+
+
 def _drop_or_refuse(own: dict[str, str]) -> None:
     """Takes out what is never stored. Raises IllegalProperty for what is set otherwise, or not by a client."""
     for name in _NOT_TO_BE_SET.intersection(own):

@@ -1,18 +1,23 @@
 """A batch of messages on its way, the future that the sender of a message holds, and the result."""
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from towline.client.errors import ResultPending
 from towline.errors import TowlineError
 from towline.format.java_hash import string_hash
 from towline.format.wire.frames import Buffer
 from towline.format.wire.status import PutStatus
+from towline.link.unclosed import renew
 
 from .encoding import TopicEncoder
+
+log = logging.getLogger(__name__)
 
 MS: Final = 1000.0
 RECORDS_MAX: Final = 65_536  # of one batch
@@ -109,62 +114,14 @@ class TopicRoute:
         self.sticky = (self.sticky + 1) % self.write_queues
 
 
-class Batch:
-    """Records of one queue that are sent, retried and answered together.
+class Pending:
+    """What a future waits for. `lock` guards its end, and what is called then."""
 
-    Written by senders under the accumulator's lock while it is open, by the I/O thread afterwards. Times are
-    monotonic seconds.
-    """
+    __slots__ = ("callbacks", "done", "error", "event", "lock")
 
-    __slots__ = (
-        "alone",
-        "attempts",
-        "callbacks",
-        "count",
-        "created",
-        "deadline",
-        "done",
-        "due",
-        "error",
-        "event",
-        "lock",
-        "physical_offset",
-        "places",
-        "queue_id",
-        "queue_offset",
-        "records",
-        "refusal",
-        "refusals",
-        "route",
-        "size",
-        "status",
-        "store_host",
-        "trouble",
-        "unknown",
-    )
-
-    def __init__(self, route: TopicRoute, queue_id: int, lock: threading.Lock, created: float) -> None:
-        self.route = route
-        self.queue_id = queue_id
+    def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
-        self.created = created
-        self.due = created  # when it is sent although there is room left in it
-        self.deadline = created
-        self.records: list[Buffer] = []
-        self.places: Sequence[tuple[int, int]] = ()  # of each record, where they do not stand back to back
-        self.count = 0
-        self.size = 0
-        self.attempts = 0
-        self.refusals = 0  # attempts that the node refused with a time to come back
-        self.refusal: tuple[str, str] | None = None  # the newest one's status and sentence
-        self.unknown = False  # an attempt may have been stored
-        self.alone = False  # it goes in a request of its own, because a request that held it was refused
-        self.trouble = "it was not sent yet"
         self.done = False
-        self.status = PutStatus.UNKNOWN_ERROR
-        self.queue_offset = -1
-        self.physical_offset = -1
-        self.store_host = ""
         self.error: TowlineError | None = None
         self.event: threading.Event | None = None
         self.callbacks: list[tuple[Callable[[SendFuture], object], SendFuture]] | None = None
@@ -181,11 +138,66 @@ class Batch:
         return event.wait(None if timeout_ms is None else timeout_ms / MS)
 
     def finish(self) -> None:
-        """Marks the batch as finished, under the lock: nothing changes afterwards."""
+        """Marks it as finished, under the lock: nothing changes afterwards."""
         self.done = True
-        self.records = []
         if self.event is not None:
             self.event.set()
+
+
+class Batch(Pending):
+    """Records of one queue that are sent, retried and answered together.
+
+    Written by senders under the accumulator's lock while it is open, by the I/O thread afterwards. Times are
+    monotonic seconds.
+    """
+
+    __slots__ = (
+        "alone",
+        "attempts",
+        "count",
+        "created",
+        "deadline",
+        "due",
+        "physical_offset",
+        "places",
+        "queue_id",
+        "queue_offset",
+        "records",
+        "refusal",
+        "refusals",
+        "route",
+        "size",
+        "status",
+        "store_host",
+        "trouble",
+        "unknown",
+    )
+
+    def __init__(self, route: TopicRoute, queue_id: int, lock: threading.Lock, created: float) -> None:
+        super().__init__(lock)
+        self.route = route
+        self.queue_id = queue_id
+        self.created = created
+        self.due = created  # when it is sent although there is room left in it
+        self.deadline = created
+        self.records: list[Buffer] = []
+        self.places: Sequence[tuple[int, int]] = ()  # of each record, where they do not stand back to back
+        self.count = 0
+        self.size = 0
+        self.attempts = 0
+        self.refusals = 0  # attempts that the node refused with a time to come back
+        self.refusal: tuple[str, str] | None = None  # the newest one's status and sentence
+        self.unknown = False  # an attempt may have been stored
+        self.alone = False  # it goes in a request of its own, because a request that held it was refused
+        self.trouble = "it was not sent yet"
+        self.status = PutStatus.UNKNOWN_ERROR
+        self.queue_offset = -1
+        self.physical_offset = -1
+        self.store_host = ""
+
+    def finish(self) -> None:
+        self.records = []
+        super().finish()
 
 
 class SendFuture(Future[SendResult]):
@@ -199,7 +211,7 @@ class SendFuture(Future[SendResult]):
 
     def __init__(self, batch: Batch, index: int, before: int, unique_key: str, count: int = 1) -> None:
         """It is the record `index` of `batch`, behind `before` bytes."""
-        self._batch = batch
+        self._batch: Batch = batch
         self._index = index
         self._before = before
         self._count = count
@@ -273,9 +285,9 @@ class SendFuture(Future[SendResult]):
         return self._batch.error
 
     def add_done_callback(self, fn: "Callable[[SendFuture], object]") -> None:
-        """`fn` gets this future: on the producer's I/O thread when the outcome comes, or at once when it is here.
+        """`fn` gets this future: on a thread of the producer's when the outcome comes, or at once when it is here.
 
-        It must be short and must not wait for the producer.
+        It must be short and must not wait for the producer. `send_async` takes one of result and error (`callback`).
         """
         batch = self._batch
         with batch.lock:
@@ -284,4 +296,67 @@ class SendFuture(Future[SendResult]):
                     batch.callbacks = []
                 batch.callbacks.append((fn, self))
                 return
+        fn(self)
+
+
+class UnplacedFuture(SendFuture):
+    """That of a message which has no batch yet. What waits for it goes on waiting when it has one."""
+
+    __slots__ = ()
+
+    def __init__(self, lock: threading.Lock, unique_key: str) -> None:
+        pending = Pending(lock)
+        pending.event = threading.Event()
+        super().__init__(cast(Batch, pending), 0, 0, unique_key)
+        Future.__init__(self)
+        self.add_done_callback(SendFuture._settle)
+
+    def place(self, found: SendFuture) -> None:
+        """Its message is in the batch of `found`."""
+        self._index, self._before, self.handle = found._index, found._before, found.handle
+        self._leave_for(found.batch)
+
+    def fail(self, error: TowlineError) -> None:
+        """Its message never gets into a batch."""
+        failed = Pending(self._batch.lock)
+        failed.error, failed.done = error, True
+        self._leave_for(failed)
+
+    def _leave_for(self, pending: Pending) -> None:
+        before = self._batch
+        with before.lock:
+            self._batch = cast(Batch, pending)
+            callbacks, before.callbacks = before.callbacks or [], None
+            if before.event is not None:
+                before.event.set()
+        for callback, _ in callbacks:
+            try:
+                self.add_done_callback(callback)
+            except Exception:
+                log.exception("a callback of send_async failed")
+
+    def forked(self, error: TowlineError) -> None:
+        """In a child of a fork."""
+        renew(self._batch.event)
+        self._batch.error = error
+        self._batch.finish()
+
+    def exception(self, timeout: float | None = None) -> TowlineError | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            batch = self._batch
+            if not batch.wait(None if deadline is None else max(0.0, deadline - time.monotonic()) * MS):
+                raise ResultPending(int((timeout or 0) * MS))
+            if batch is self._batch:
+                return batch.error
+
+    def add_done_callback(self, fn: "Callable[[SendFuture], object]") -> None:
+        while True:
+            batch = self._batch
+            with batch.lock:
+                if batch is self._batch:
+                    if not batch.done:
+                        batch.callbacks = [*(batch.callbacks or ()), (fn, self)]
+                        return
+                    break
         fn(self)

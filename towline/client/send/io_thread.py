@@ -34,7 +34,7 @@ from towline.format.wire.status import PutStatus
 from towline.limits import CLIENT_SHARE_MAX, REQUEST_GROUPS_MAX
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
-from towline.link.unclosed import call_in_child
+from towline.link.unclosed import call_at_exit, call_in_child
 from towline.link.waker import Waker
 from towline.link.wire import Link
 
@@ -158,6 +158,7 @@ class IoThread(threading.Thread):
     def begin(self, accumulator: Accumulator) -> None:
         """Starts the thread for the batches of `accumulator`."""
         self._accumulator = accumulator
+        call_at_exit(self)
         self.start()
 
     @property
@@ -286,6 +287,11 @@ class IoThread(threading.Thread):
         """Ends the thread when everything has its outcome, without waiting for that."""
         self._closes_when_idle = True
         self.wake()
+
+    def leave(self, deadline: float) -> None:
+        """At the end of the program: where the producer was dropped, what it left has its outcome first."""
+        if self._closes_when_idle:
+            self.join(max(0.0, deadline - time.monotonic()))
 
     def forked(self) -> None:
         """The child of a fork has no such thread: `ask` raises ClientForked."""

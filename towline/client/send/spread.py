@@ -55,24 +55,46 @@ class Spread:
 
         Raises what `Producer.route` raises, and UnknownGroup.
         """
-        if message.broker_name is not None:
-            session = self.named(message.broker_name)
-        elif message.sharding_key is not None and message.queue_id is None:
-            session = self.sessions[abs(string_hash(message.sharding_key)) % len(self.sessions)]
-        else:
+        session = self.chosen(message)
+        if session is None:
             return self.next_place(message.topic, timeout_ms)
         return session, session.routes.get(message.topic) or session.route(message.topic, timeout_ms)
 
+    def chosen(self, message: Message) -> GroupSession | None:
+        """The session that the message's key or `broker_name` chooses. Raises UnknownGroup."""
+        if message.broker_name is not None:
+            return self.named(message.broker_name)
+        if message.sharding_key is not None and message.queue_id is None:
+            return self.sessions[abs(string_hash(message.sharding_key)) % len(self.sessions)]
+        return None
+
+    def known_place(self, topic: str, session: GroupSession | None) -> Place | None:
+        """The route in this session, or in the one in turn, where no node has to be asked or waited for."""
+        if session is not None:
+            route = session.routes.get(topic)
+            return None if route is None else (session, route)
+        at = self._turn(topic)
+        for place in range(at, at + len(self.sessions)):
+            session = self.sessions[place % len(self.sessions)]
+            if self._passes_over and not (session.io_thread.is_linked and self._may_have(topic, session)):
+                continue
+            route = session.routes.get(topic)
+            if route is None:
+                return None
+            self._current[topic] = place % len(self.sessions), route.turns
+            return session, route
+        return None
+
     def next_place(self, topic: str, timeout_ms: int | None = None) -> Place:
         """The session in turn and its route. Raises what `Producer.route` raises when no group takes the topic."""
+        found = self.known_place(topic, None)
+        return found or self._next(topic, self._turn(topic), self._timeout_ms if timeout_ms is None else timeout_ms)
+
+    def _turn(self, topic: str) -> int:
+        """The place of the session whose turn it is: the one before, until its batch is full."""
         at, turns = self._current.get(topic, (0, 0))
-        session = self.sessions[at]
-        route = session.routes.get(topic)
-        if route is not None and route.turns == turns and (session.io_thread.is_linked or not self._passes_over):
-            return session, route
-        return self._next(
-            topic, at if route is None else at + 1, self._timeout_ms if timeout_ms is None else timeout_ms
-        )
+        route = self.sessions[at].routes.get(topic)
+        return at if route is None or route.turns == turns else at + 1
 
     def _next(self, topic: str, at: int, timeout_ms: int) -> Place:
         began = time.monotonic()

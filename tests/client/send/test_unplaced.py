@@ -1,0 +1,232 @@
+"""Messages for a topic that is new to the producer: nobody waits for its queues, and their order stays."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import as_completed, wait
+from typing import Any
+
+import pytest
+
+from tests.client.standin import Standin
+from tests.processes.waiting import await_
+from towline.client.errors import ClientClosed, MessageTooLarge, ProducerFull, ResultPending
+from towline.client.message import Message
+from towline.client.producer import Producer
+from towline.client.send.futures import SendFuture, SendResult
+from towline.errors import IllegalProperty, NoAnswer, TowlineError, UnknownTopic
+from towline.limits import KIB
+
+WAIT_S = 10.0
+
+
+@pytest.fixture
+def away(node: Standin) -> Iterator[Standin]:
+    """The node, which is not there until it is started."""
+    node.stop()
+    yield node
+    if node._stop.is_set():
+        node.start()  # what stops it finds it running
+
+
+@pytest.fixture
+def gate(node: Standin, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """The node answers no question before this is set."""
+    opened, answer = threading.Event(), node._answer
+
+    def answered_later(request_id: int, question: dict[str, Any]) -> list[bytes]:
+        assert opened.wait(WAIT_S)
+        return answer(request_id, question)
+
+    monkeypatch.setattr(node, "_answer", answered_later)
+    yield opened
+    opened.set()
+
+
+def bodies(node: Standin, topic: str) -> list[bytes]:
+    return [record.body for record in node.stored(topic)]
+
+
+def finders() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "towline producer finds topics"]
+
+
+class TestWaitingForATopic:
+    def test_a_node_that_is_away_holds_up_nobody_and_gets_all_in_order_when_it_is_back(self, away: Standin) -> None:
+        with Producer(away.endpoint) as producer:
+            futures = [producer.send_async(Message("one", b"%d" % number)) for number in range(100)]
+            assert not any(future.done() for future in futures)
+            away.start()
+            offsets = [future.result(WAIT_S).queue_offset for future in futures]
+        assert offsets == list(range(100))
+        assert bodies(away, "one") == [b"%d" % number for number in range(100)]
+
+    def test_what_is_sent_while_they_go_comes_behind_them(self, node: Standin, gate: threading.Event) -> None:
+        with Producer(node.endpoint, linger_ms=0, batch_bytes_max=KIB) as producer:
+            futures = [producer.send_async(Message("one", b"%d" % number)) for number in range(200)]
+            gate.set()
+            futures += [producer.send_async(Message("one", b"%d" % number)) for number in range(200, 2_000)]
+            assert [future.result(WAIT_S).queue_offset for future in futures] == list(range(2_000))
+        assert bodies(node, "one") == [b"%d" % number for number in range(2_000)]
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda producer: producer.send(Message("one", b"last")),
+            lambda producer: producer.send_batch([Message("one", b"last")]),
+            lambda producer: producer.send_bodies("one", [b"last"]),
+        ],
+        ids=["send", "send_batch", "send_bodies"],
+    )
+    def test_a_call_that_waits_sends_behind_them_too(
+        self, node: Standin, gate: threading.Event, call: Callable[[Producer], object]
+    ) -> None:
+        with Producer(node.endpoint) as producer:
+            for number in range(50):
+                producer.send_async(Message("one", b"%d" % number))
+            threading.Timer(0.05, gate.set).start()
+            call(producer)
+        assert bodies(node, "one") == [*(b"%d" % number for number in range(50)), b"last"]
+
+    def test_a_topic_that_is_not_answered_holds_up_no_other(self, node: Standin, gate: threading.Event) -> None:
+        with Producer(node.endpoint) as producer:
+            gate.set()
+            producer.route("t")
+            gate.clear()
+            waiting = producer.send_async(Message("one", b"1"))
+            assert producer.send_async(Message("t", b"2")).unique_key
+            assert not waiting.done()
+            gate.set()
+            assert waiting.result(WAIT_S).acknowledged
+
+    def test_a_message_goes_as_it_was_given(self, away: Standin) -> None:
+        message = Message("one", bytearray(b"given"), properties={"a": "1"}, keys=["k"])
+        with Producer(away.endpoint) as producer:
+            future = producer.send_async(message)
+            message.body[:] = b"later"
+            message.properties["a"] = message.keys[0] = "2"  # type: ignore[index]
+            away.start()
+            future.result(WAIT_S)
+        [record] = away.stored("one")
+        assert (record.body, b"\x012" in record.properties) == (b"given", False)
+        assert f"UNIQ_KEY\x01{future.unique_key}".encode() in record.properties
+
+    def test_the_threads_that_ask_end_when_there_is_nothing_to_ask(self, node: Standin) -> None:
+        with Producer(node.endpoint) as producer:
+            producer.send_async(Message("one", b"")).result(WAIT_S)
+            await_(lambda: not finders(), WAIT_S, "nobody asks any more")
+
+
+class TestWhatBecomesOfThem:
+    def test_a_topic_that_is_not_there_is_the_outcome_of_all_who_waited_for_it(
+        self, node: Standin, gate: threading.Event
+    ) -> None:
+        with Producer(node.endpoint) as producer:
+            futures = [producer.send_async(Message("unknown", b"")) for _ in range(50)]
+            gate.set()
+            assert {type(future.exception(WAIT_S)) for future in futures} == {UnknownTopic}
+            assert producer.send(Message("one", b"")).acknowledged
+        assert [each["topic"] for each in node.asked if each["op"] == "route"].count("unknown") <= 2
+
+    def test_nobody_there_is_no_answer_when_the_time_of_a_delivery_is_over(self, away: Standin) -> None:
+        with Producer(away.endpoint, delivery_timeout_ms=200) as producer:
+            futures = [producer.send_async(Message(topic, b"")) for topic in ("one", "one", "t")]
+            for future in futures:
+                with pytest.raises(NoAnswer, match="200 ms"):
+                    future.result(WAIT_S)
+
+    def test_a_message_that_cannot_be_stored_takes_no_other_down(self, node: Standin, gate: threading.Event) -> None:
+        with Producer(node.endpoint, compression=None) as producer:
+            good = producer.send_async(Message("one", b"good"))
+            with pytest.raises(IllegalProperty):
+                producer.send_async(Message("one", b"", tags=""))
+            large = producer.send_async(Message("one", bytes(5_000_000)))
+            more = producer.send_async(Message("one", b"more"))
+            gate.set()
+            assert isinstance(large.exception(WAIT_S), MessageTooLarge)
+            assert good.result(WAIT_S).queue_offset + 1 == more.result(WAIT_S).queue_offset
+
+    def test_they_count_in_the_buffer_until_they_have_their_outcome(self, away: Standin) -> None:
+        with Producer(away.endpoint, buffer_bytes_max=20 * KIB, delivery_timeout_ms=200) as producer:
+            first = producer.send_async(Message("one", bytes(15 * KIB)))
+            with pytest.raises(ProducerFull):
+                producer.send_async(Message("t", bytes(15 * KIB)))
+            assert isinstance(first.exception(WAIT_S), NoAnswer)
+            assert isinstance(producer.send_async(Message("t", bytes(15 * KIB))).exception(WAIT_S), NoAnswer)
+
+    def test_closing_waits_for_them(self, away: Standin) -> None:
+        producer = Producer(away.endpoint, linger_ms=60_000)
+        future = producer.send_async(Message("one", b""))
+        threading.Timer(0.05, away.start).start()
+        producer.close()
+        assert future.result(0).acknowledged
+
+    def test_closing_without_a_flush_gives_them_up(self, away: Standin) -> None:
+        producer = Producer(away.endpoint)
+        futures = [producer.send_async(Message(topic, b"")) for topic in ("one", "t", "one")]
+        producer.close(flush=False)
+        for future in futures:
+            with pytest.raises(ClientClosed):
+                future.result(0)
+        with pytest.raises(ClientClosed):
+            producer.send_async(Message("one", b""))
+
+    def test_a_flush_says_when_it_waited_in_vain(self, away: Standin) -> None:
+        producer = Producer(away.endpoint)
+        producer.send_async(Message("one", b""))
+        with pytest.raises(ResultPending):
+            producer.flush(10)
+        producer.close(flush=False)
+
+
+class TestFutures:
+    def test_they_are_futures_of_the_standard_library_before_and_after(self, away: Standin) -> None:
+        async def awaited(future: SendFuture) -> SendResult:
+            return await asyncio.wait_for(asyncio.wrap_future(future), WAIT_S)
+
+        with Producer(away.endpoint) as producer:
+            futures = [producer.send_async(Message("one", b"%d" % number)) for number in range(4)]
+            assert wait(futures, timeout=0.001).not_done == set(futures)
+            assert [futures[0].cancel(), futures[0].done(), futures[0].running()] == [False, False, True]
+            with pytest.raises(ResultPending, match="no result after 1 ms"):
+                futures[0].result(0.001)
+            waiting = threading.Thread(target=futures[1].result)  # from before it has a place
+            waiting.start()
+            threading.Timer(0.05, away.start).start()
+            assert asyncio.run(awaited(futures[3])).queue_offset == 3
+            assert set(as_completed(futures, timeout=WAIT_S)) == set(futures)
+            waiting.join(WAIT_S)
+            assert not waiting.is_alive()
+
+    @pytest.mark.parametrize("is_new", [False, True], ids=["known topic", "new topic"])
+    def test_a_callback_gets_the_result_or_the_error(self, node: Standin, gate: threading.Event, is_new: bool) -> None:
+        called: list[tuple[SendResult | None, TowlineError | None]] = []
+        threads: set[threading.Thread] = set()
+
+        def note(result: SendResult | None, error: TowlineError | None) -> None:
+            called.append((result, error))
+            threads.add(threading.current_thread())
+
+        with Producer(node.endpoint, linger_ms=1) as producer:
+            if not is_new:
+                gate.set()
+                producer.route("one")
+            future = producer.send_async(Message("one", b""), note)
+            gate.set()
+            await_(lambda: called, WAIT_S, "the callback of a result")
+            lost = producer.send_async(Message("unknown", b""), callback=note)
+            await_(lambda: len(called) > 1, WAIT_S, "the callback of an error")
+        assert called == [(future.result(0), None), (None, lost.exception(0))]
+        assert threading.main_thread() not in threads
+
+    def test_a_callback_that_raises_is_logged_and_harms_nobody(
+        self, away: Standin, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def fail(result: SendResult | None, error: TowlineError | None) -> None:
+            raise RuntimeError("in a callback")
+
+        with Producer(away.endpoint) as producer:
+            producer.send_async(Message("one", b""), fail)
+            away.start()
+            assert producer.send(Message("one", b"")).acknowledged
+        assert "in a callback" in caplog.text
