@@ -281,7 +281,7 @@ def test_who_does_not_greet_or_greets_as_nobody_is_refused_by_name(node: Remotin
     with WireClient(node.port) as client:
         client.say(ASK.pack(Kind.ASK, 1), json_part({"op": "topics"}))
         assert read_json(client.hear()[1])["code"] == "NOT_GREETED"
-        for role in ("schedule", "slave", "forwarder", "peer", "", "x" * 1_000):
+        for role in ("schedule", "slave", "peer", "", "x" * 1_000):
             with pytest.raises(LinkRefused, match="has no use at this port"):
                 client.greet(role)
         with pytest.raises(LinkRefused, match="you belong to cluster"):

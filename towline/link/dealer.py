@@ -94,6 +94,10 @@ class Link:
         return self._lost
 
     @property
+    def has_ended(self) -> bool:
+        return self._lost
+
+    @property
     def refused(self) -> bool:
         """Whether nobody listens there now: an attempt to connect failed, and none succeeded. ZeroMQ goes on trying."""
         self._watch()

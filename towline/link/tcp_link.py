@@ -86,6 +86,18 @@ class TcpLink:
         return self._lost
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the node has closed the connection. Any thread may ask: nothing is taken from the socket."""
+        if self._lost or self._socket is None:
+            return self._lost
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    @property
     def refused(self) -> bool:
         """Whether nobody listens there."""
         return self._socket is None

@@ -37,6 +37,11 @@ class Link(Protocol):
         ...
 
     @property
+    def has_ended(self) -> bool:
+        """Whether the other side has closed it, as far as is seen without reading. Any thread may ask."""
+        ...
+
+    @property
     def refused(self) -> bool:
         """Whether nobody listens there now."""
         ...

@@ -98,6 +98,12 @@ class Connection:
         return self.link is not None
 
     @property
+    def is_alive(self) -> bool:
+        """The same, and that the node has not closed the link since while nobody polled it. Any thread may ask."""
+        link = self.link
+        return link is not None and not (self._muted and link.has_ended)
+
+    @property
     def epoch(self) -> int:
         """The epoch in the node's welcome; 0 where it has none."""
         return int(self.welcome.get("epoch", 0))

@@ -114,6 +114,10 @@ class BrokerLink:
         return self._lost
 
     @property
+    def has_ended(self) -> bool:
+        return self.lost
+
+    @property
     def refused(self) -> bool:
         return self._refused
 

@@ -174,7 +174,7 @@ class IoThread(threading.Thread):
     @property
     def is_linked(self) -> bool:
         """Whether there is a link to a node."""
-        return self._connection.is_open
+        return self._connection.is_alive
 
     def server_now_ms(self) -> int:
         """The node's clock, ms since 1970."""
