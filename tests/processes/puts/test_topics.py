@@ -155,6 +155,8 @@ class TestDeleting:
                     stored += future.result(PUT_MS / 1000).acknowledged
                 except PutRefused as error:
                     refused += error.status == "TOPIC_NOT_EXIST"
+                except UnknownTopic:  # the producer asked for the topic again before it sent the message
+                    refused += 1
         assert stored + refused == len(futures)
         assert stored > 100
         admin.create_topic("busy", 1)
