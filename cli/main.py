@@ -11,6 +11,7 @@ from towline.errors import TowlineError
 from . import (
     bench,
     cluster,
+    config,
     context,
     demo,
     dev,
@@ -65,6 +66,7 @@ app.add_typer(nodes.slave, name="slave")
 app.add_typer(cluster.app, name="cluster")
 app.command("promote")(nodes.promote)
 app.add_typer(context.app, name="context")
+app.add_typer(config.app, name="config")
 app.command("put")(put.put)
 app.command("cancel")(put.cancel)
 app.command("get")(get.get)

@@ -5,11 +5,13 @@ A node changes its role while it runs, so `stop` and `status` of both find it. T
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from .output import Json, StoreDir, load_module
+from .endpoints import Endpoint, LocalStore, ask_node, named_node
+from .output import FAILED, Json, StoreDir, load_module, show
+from .status import render
 
 master = typer.Typer(help="Start, stop and inspect a master.", no_args_is_help=True)
 slave = typer.Typer(help="Start, stop and inspect a slave.", no_args_is_help=True)
@@ -173,24 +175,41 @@ def stop_slave(store: StoreDir, timeout: Timeout = 30.0, as_json: Json = False) 
 
 
 @master.command("status")
-def master_status(store: StoreDir, as_json: Json = False) -> int:
+def master_status(endpoint: Endpoint = None, store: LocalStore = None, as_json: Json = False) -> int:
     """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
-    status: int = load_module("towline.cli.node_work", "server").status(store, as_json)
-    return status
+    return _status(endpoint, store, as_json)
 
 
 @slave.command("status")
 def slave_status(
-    store: StoreDir,
-    wait: Annotated[bool, typer.Option("--wait", help="First wait until it has what its master has.")] = False,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With --store: first wait until it has what its master has.")
+    ] = False,
     timeout: Timeout = 120.0,
     as_json: Json = False,
 ) -> int:
     """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
     if wait:
+        if store is None:
+            raise typer.BadParameter("--wait looks at the files of the node: name it by --store, on its machine")
         load_module("towline.cli.seeding", "server").await_level(store, timeout)
-    status: int = load_module("towline.cli.node_work", "server").status(store, as_json)
-    return status
+    return _status(endpoint, store, as_json)
+
+
+def _status(endpoint: str | None, store: Path | None, as_json: bool) -> int:
+    """Read from the node's memory and files on its own machine, which needs no process of it; elsewhere it is asked."""
+    endpoint, store = named_node(endpoint, store)
+    read: dict[str, Any]
+    if store is not None:
+        read = load_module("towline.node.report.status", "server").read_status(store)
+    else:
+        assert endpoint is not None
+        with ask_node(endpoint) as admin:
+            read = admin.node_status()
+    show(read, as_json, lambda console: render(console, read))
+    return FAILED if read["standing_still"] else 0
 
 
 @slave.command("accept-loss")

@@ -1,6 +1,7 @@
-"""`towline stats`: what a node on this machine takes and serves, in all and by topic and queue."""
+"""`towline stats`: what a node takes and serves, in all and by topic and queue."""
 
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,15 +9,19 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from .output import Json, StoreDir, add_row, load_module, show, sized, table
+from .endpoints import Endpoint, LocalStore, ask_node, named_node
+from .output import Json, add_row, load_module, show, sized, table
 
 ShownTopic = Annotated[str | None, typer.Option("--topic", help="Show this topic's queues, not the busiest topics.")]
 
 
 def stats(
-    store: StoreDir,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
     topic: ShownTopic = None,
-    interval: Annotated[float, typer.Option(min=0.05, help="Seconds over which rates are taken.")] = 1.0,
+    interval: Annotated[
+        float, typer.Option(min=0.05, help="Seconds over which rates are taken; 10 at most with --endpoint.")
+    ] = 1.0,
     top: Annotated[int, typer.Option(min=1, help="Show so many topics.")] = 10,
     watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C, one report for each interval.")] = False,
     as_json: Json = False,
@@ -25,32 +30,34 @@ def stats(
 
     Everything is counted since the node was started; a process of it that starts again goes on counting.
     """
-    statistics = load_module("towline.node.report.statistics", "server")
-    before = _sample(store)
-    while True:
-        try:
-            time.sleep(interval)
-        except KeyboardInterrupt:
-            if watch:  # the usual way to end it
+    endpoint, store = named_node(endpoint, store)
+    reports = _of_store(store, interval, top, topic) if store is not None else _asked(endpoint, interval, top, topic)
+    try:
+        for found in reports:
+            show(found, as_json, partial(_render, found))
+            if not watch:
                 return
+    except KeyboardInterrupt:
+        if not watch:  # else the usual way to end it
             raise
-        after = _sample(store)
-        found: dict[str, Any] = statistics.between(before, after, top=top, topic=topic)
-        show(found, as_json, partial(_render, found))
-        if not watch:
-            return
+
+
+def _of_store(store: Path, interval: float, top: int, topic: str | None) -> Iterator[dict[str, Any]]:
+    """Read from the node's shared memory, without a question. Raises NodeNotRunning."""
+    statistics = load_module("towline.node.report.statistics", "server")
+    before = statistics.sample(store)
+    while True:
+        time.sleep(interval)
+        after = statistics.sample(store)
+        yield statistics.between(before, after, top=top, topic=topic)
         before = after
 
 
-def _sample(store: Path) -> Any:
-    """Raises NodeNotRunning."""
-    status = load_module("towline.node.report.status", "server")
-    status.node_facts(store)
-    node = status.open_node(store)
-    try:
-        return load_module("towline.node.report.statistics", "server").take(node)
-    finally:
-        node.positions.close()
+def _asked(endpoint: str | None, interval: float, top: int, topic: str | None) -> Iterator[dict[str, Any]]:
+    assert endpoint is not None
+    with ask_node(endpoint) as admin:
+        while True:
+            yield admin.node_stats(round(1_000 * interval), top=top, topic=topic)
 
 
 def _render(found: dict[str, Any], console: Console) -> None:

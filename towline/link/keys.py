@@ -44,8 +44,11 @@ PUT_ROLES: Final = frozenset(
 SERVE_ROLES: Final = frozenset({"consumer", "admin", "forwarder"})
 HA_ROLES: Final = frozenset({"slave", "follower", "peer"})
 ADMIN: Final = "admin"
-ADMIN_ASKS: Final = frozenset(  # questions that change what is everybody's
-    {"create_topic", "alter_topic", "delete_topic", "group_reset", "group_delete", "group_configure"}
+ADMIN_ASKS: Final = frozenset(  # questions that change what is everybody's, or tell of the node itself
+    {
+        *("create_topic", "alter_topic", "delete_topic", "group_reset", "group_delete", "group_configure"),
+        *("node_status", "node_stats", "node_settings", "node_configure"),
+    }
 )
 NODE: Final = "node"  # the name of who shows the nodes' own key
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
