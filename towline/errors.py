@@ -465,11 +465,11 @@ class OverruledSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
 
 
 class ChangeUndone(TowlineError, remedy=Remedy.RETRY):
-    """A change of settings that the node did not take up in time. It is not made later either."""
+    """A change of settings that the node did not answer in time."""
 
     store: str
-    template = "the node on {store} did not take up the change of its settings"
-    advice = "`towline master status` says what it is doing; then ask again"
+    template = "the node on {store} did not say in time that its settings are changed"
+    advice = "`towline master status` says what it is doing, `towline config get` what holds; then ask again"
 
 
 class UnreadableSettings(TowlineError, remedy=Remedy.FIX_SETTINGS):

@@ -15,6 +15,7 @@ from towline.client.consumer import Consumer
 from towline.client.errors import PutRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
+from towline.format.wire.refusals import Cause
 from towline.node.process.settings_changes import change_settings
 from towline.node.report.status import read_status
 from towline.node.roles.role_commands import AGREE, run_command
@@ -114,6 +115,18 @@ def test_a_node_that_agrees_on_its_role_anew_stays_read_only(node: TestNode) -> 
     with Producer(node.endpoint) as producer, pytest.raises(PutRefused, match="read-only"):
         producer.send(Message("t", b"refused"))
     permit(node, READ_AND_WRITE)
+
+
+def test_a_delayed_message_waits_until_messages_are_taken_again(node: TestNode) -> None:
+    with Producer(node.endpoint) as producer:
+        producer.send(Message("t", b"now"))
+        producer.send(Message("t", b"later", delay_level=1))
+    permit(node, READ)
+    await_(lambda: node.positions.refused.count(Cause.PERMISSION), WAIT_S, "its delivery is refused")
+    with Consumer(f"ipc://{node.runtime / 'serve.sock'}", "t", start="first") as consumer:
+        assert [message.body for message in consumer.poll(5_000)] == [b"now"]
+        permit(node, READ_AND_WRITE)
+        assert await_(lambda: consumer.poll(1_000), WAIT_S, "it is delivered")[0].body == b"later"
 
 
 class TestAfterTheNextStart:

@@ -1,6 +1,7 @@
 """Changes of settings while a node runs, as they are asked for.
 
     run/changes/NUMBER.json   {"settings": {key: value}, "keep": bool}, by who asks; then the supervisor's bell rings
+    run/changes/NUMBER.taken  the same, while the supervisor carries it out
     run/changes/NUMBER.done   what came of it, by the supervisor; who asked deletes it
     kept.toml                 what is to hold at the next start too, by the supervisor
 
@@ -80,7 +81,7 @@ def _await_outcome(store: Store, asked: Path, deadline: float) -> dict[str, Any]
         if not store_holder(store.lock):
             raise NodeNotRunning(str(store.root))
         if time.monotonic() > deadline:
-            asked.unlink(missing_ok=True)
+            asked.unlink(missing_ok=True)  # what nobody has begun yet is not made later
             raise ChangeUndone(str(store.root))
         select.select([], [], [], _STEP_S)
     said: dict[str, Any] = json.loads(done.read_bytes())

@@ -25,7 +25,11 @@ def carry_out(store: Store, given: Settings, sources: Mapping[str, str], install
     `sources` where they came from; `install` makes others those of the node, and returns the number of the change."""
     for asked in sorted(store.changes.glob("*.json")) if store.changes.is_dir() else ():
         try:
-            question = json.loads(asked.read_bytes())
+            taken = asked.rename(asked.with_suffix(".taken"))
+        except FileNotFoundError:  # who asked has given up
+            continue
+        try:
+            question = json.loads(taken.read_bytes())
             values = change_of(given, question["settings"])
             changed = given.model_copy(update=values)
             number = _put_in_place(store, sources, values if question["keep"] else {}, changed, install)
@@ -38,10 +42,11 @@ def carry_out(store: Store, given: Settings, sources: Mapping[str, str], install
             log.info(message, until, ", ".join(f"{key} = {value}" for key, value in said["settings"].items()))
         except TowlineError as error:
             said = {"error": facts_of(error)}
-        except FileNotFoundError:  # who asked has given up
-            continue
-        asked.unlink(missing_ok=True)
-        write_atomically(asked.with_suffix(".done"), json.dumps(said).encode())
+        taken.unlink()
+        try:
+            write_atomically(asked.with_suffix(".done"), json.dumps(said).encode())
+        except (DiskFull, StoreNotWritable, SyncFailed) as error:  # who asked looks for itself what holds
+            log.error("who asked for a change of settings gets no answer: %s", error)
 
 
 def forget_changes(store: Store) -> None:

@@ -91,6 +91,7 @@ class Supervisor:
         self._reached("imported")
         self._lock = self._lock_store()
         self._abort = AbortFile(self.store.root)
+        changing.forget_changes(self.store)
         try:
             order = self._unfinished_command()
             outdated = expired_command(self.store, order, self.given.broker_id) if order is not None else None
@@ -299,7 +300,6 @@ class Supervisor:
             leftover.unlink()
         ReserveFile(self.store.root, self.settings.reserve_file_size).give_up_when_full()
         write_atomically(self.store.settings, self.settings.to_json().encode())
-        changing.forget_changes(self.store)
         self._ask(role, order, running)
         identity = IdentityFile(self.store.root)
         founds = role == MASTER and (order is None or bool(order.get("elected")))
