@@ -74,7 +74,6 @@ class ArchiveKeeper:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._wanted = node.settings.keep_until_archived
         self._size = node.settings.mapped_file_size_commit_log
         self._seen = _NO_ARCHIVE
         self._until = 0
@@ -83,7 +82,7 @@ class ArchiveKeeper:
     def refresh(self) -> None:
         """Reads how far the archive has come, when its file changed. A log is never truncated while this process
         runs."""
-        if not self._wanted:
+        if not self._node.settings.keep_until_archived:
             return
         path = self._node.store.config / NAME
         try:
@@ -123,7 +122,7 @@ class ArchiveKeeper:
         self._node.line.count(Counter.FALLBACKS, len(lost))
 
     def _is_missing(self, base: int) -> bool:
-        return self._wanted and base + self._size > self._until
+        return self._node.settings.keep_until_archived and base + self._size > self._until
 
 
 class Cleaner:
@@ -166,6 +165,11 @@ class Cleaner:
         if not due and now_ms >= self._pressed_at:
             due = asked or self._is_disk_short() or self._has_log_grown()
         return self._check(now_ms) if due else 0
+
+    def adjust(self) -> None:
+        """Chooses by the settings as they are now, in the next cycle."""
+        self._rules = clean_rules(self._node.settings)
+        self._check_at = 0
 
     def rescan(self) -> None:
         """Looks for segments below the log's beginning again, after some were made there."""

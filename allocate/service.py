@@ -39,6 +39,10 @@ class AllocateAgent:
         self._segments.start()
         self._buffers = BufferKeeper(self._node)
 
+    def adjust(self) -> None:
+        self._space.adjust()
+        self._cleaner.adjust()
+
     def do_work(self) -> int:
         """Deletes one segment at most, and does one step of creating a segment, of a pool buffer, and of page cache
         eviction."""

@@ -28,6 +28,11 @@ class DiskSpace:
         self._check_at = 0
         self.use = DiskUse(0, 0)
 
+    def adjust(self) -> None:
+        """Judges by the settings as they are now."""
+        self._warning = self._node.settings.disk_space_warning_level_ratio
+        self._signal()
+
     @property
     def lacking(self) -> int:
         """Bytes missing for the segment that had no room; 0 where none failed, or there is room by now."""

@@ -14,7 +14,7 @@ from towline.route.nodes import Cluster
 
 from .cluster_nodes import ObservedGroup, chosen, observe, older_settings, recorded_role, whole_cluster
 from .output import FAILED, add_row, show, sized, table
-from .seeding import progress_text
+from .status import progress_text
 
 
 def status(file: Path, names: Sequence[str], as_json: bool) -> int:

@@ -9,6 +9,7 @@ from typing import Final
 
 import typer
 
+from towline.client.admin import AdminClient
 from towline.client.link.connection import own_facts
 from towline.client.link.routes import group_routes, is_broker
 from towline.client.link.rpc import Caller
@@ -29,14 +30,28 @@ def endpoint_of(service: str, endpoint: str | None, store: Path | None) -> str:
     Where none was named it is that of the context. Raises InvalidEndpoint, NodeNotRunning, NoAnswer, UnknownContext;
     BadParameter for both, or none without a context.
     """
+    endpoint, store = named_node(endpoint, store)
+    found = _local(service, store) if store is not None else endpoint
+    assert found is not None
+    _check_reach(service, found)
+    return found
+
+
+def named_node(endpoint: str | None, store: Path | None) -> tuple[str | None, Path | None]:
+    """The endpoint, or the store on this machine, by which the node was named; where neither was, the context's.
+
+    Raises UnknownContext; BadParameter for both, or none without a context.
+    """
     if endpoint is None and store is None:
         endpoint, store = _of_context()
     if (endpoint is None) == (store is None):
         raise typer.BadParameter("name the node by --endpoint or by --store, one of them, or by `towline context add`")
-    found = endpoint if store is None else _local(service, store)
-    assert found is not None
-    _check_reach(service, found)
-    return found
+    return endpoint, store
+
+
+def ask_node(endpoint: str) -> AdminClient:
+    """A client of the serve of the node there, which answers. Raises what `endpoint_of` raises."""
+    return AdminClient(endpoint_of("serve", endpoint, None), name="towline")
 
 
 def _of_context() -> tuple[str | None, Path | None]:

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "cluster": ("cluster:app", "Start, inspect and change a cluster that a file describes."),
     "promote": ("nodes:promote", "Make the running node on a store directory the master."),
     "context": ("context:app", "Name nodes once, for all commands that ask a node."),
+    "config": ("config:app", "Show and change the settings of a running node."),
     "put": ("put:put", "Send one message, or every line of a file, and wait for the acknowledgements."),
     "cancel": ("put:cancel", "Take back a message that waits for its time, at least 50 ms before that."),
     "get": ("get:get", "Read messages of one queue or of all queues of a topic."),

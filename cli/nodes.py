@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .lazy import group, load_module
-from .options import Json, StoreDir
+from .options import Endpoint, Json, LocalStore, StoreDir
 
 master = group("Start, stop and inspect a master.")
 slave = group("Start, stop and inspect a slave.")
@@ -163,23 +163,31 @@ def stop_slave(store: StoreDir, timeout: Timeout = 30.0, as_json: Json = False) 
 
 
 @master.command("status")
-def master_status(store: StoreDir, as_json: Json = False) -> int:
+def master_status(endpoint: Endpoint = None, store: LocalStore = None, as_json: Json = False) -> int:
     """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
-    status: int = load_module("towline.cli.node_work", "server").status(store, as_json)
-    return status
+    return _status(endpoint, store, as_json)
 
 
 @slave.command("status")
 def slave_status(
-    store: StoreDir,
-    wait: Annotated[bool, typer.Option("--wait", help="First wait until it has what its master has.")] = False,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="With --store: first wait until it has what its master has.")
+    ] = False,
     timeout: Timeout = 120.0,
     as_json: Json = False,
 ) -> int:
     """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
     if wait:
+        if store is None:
+            raise typer.BadParameter("--wait looks at the files of the node: name it by --store, on its machine")
         load_module("towline.cli.seeding", "server").await_level(store, timeout)
-    status: int = load_module("towline.cli.node_work", "server").status(store, as_json)
+    return _status(endpoint, store, as_json)
+
+
+def _status(endpoint: str | None, store: Path | None, as_json: bool) -> int:
+    status: int = load_module("towline.cli.status", "cli").show_status(endpoint, store, as_json)
     return status
 
 

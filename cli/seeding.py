@@ -22,7 +22,7 @@ from towline.places import Store
 from towline.runtime.positions import Position
 
 from .interrupts import Interrupts
-from .output import progress_console, sized
+from .output import progress_console
 from .store_backup import restore_into
 
 BACKUP: Final = "backup"
@@ -79,21 +79,6 @@ def await_level(root: Path, timeout: float) -> dict[str, Any]:
             if time.monotonic() - moved > timeout:
                 raise StartFailed("catching up", f"no byte came for {timeout:.0f} s; {_why(root)}")
             time.sleep(STEP_S)
-
-
-def progress_text(progress: dict[str, Any]) -> str:
-    """How far a slave is behind, and for how long."""
-    have, left = progress["at"] - progress["from"], progress["left"]
-    if left is None:
-        return f"it has {sized(have)}; what its master has is not known while it follows nobody"
-    if not left:
-        return f"it has all {sized(have)} that its master has confirmed"
-    done = f"it has {sized(have)} of {sized(have + left)}, {100 * have // (have + left)}%"
-    if not progress["bytes_per_second"]:
-        return f"{done}; nothing came just now"
-    hours, seconds = divmod(round(progress["left_s"]), 3600)
-    rate = f"{progress['bytes_per_second'] / 1e6:,.0f} MB/s"
-    return f"{done}, {rate}: {hours} h {seconds // 60} min {seconds % 60} s are left"
 
 
 def _masters_end(root: Path) -> int:

@@ -28,11 +28,8 @@ def show_settings(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
     ] = None,
-    store: Annotated[
-        Path | None, typer.Option("--store", file_okay=False, help="Instead: what the node on this store runs with.")
-    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Also the keys that have their default.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the effective settings: of a file and flags, or of the node that last ran on a store."""
-    load_module("towline.cli.settings_work", "server").show_settings(config, settings or [], store, every, as_json)
+    """Show what a node would run with, by a file and flags. `towline config get` shows what one runs with."""
+    load_module("towline.cli.settings_work", "server").show_settings(config, settings or [], every, as_json)

@@ -1,43 +1,55 @@
 """Does the work of `towline stats`."""
 
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from .endpoints import ask_node, named_node
 from .lazy import load_module
 from .output import add_row, show, sized, table
 
 
-def stats(store: Path, topic: str | None, interval: float, top: int, watch: bool, as_json: bool) -> None:
-    statistics = load_module("towline.node.report.statistics", "server")
-    before = _sample(store)
-    while True:
-        try:
-            time.sleep(interval)
-        except KeyboardInterrupt:
-            if watch:  # the usual way to end it
+def stats(
+    endpoint: str | None,
+    store: Path | None,
+    topic: str | None,
+    interval: float,
+    top: int,
+    watch: bool,
+    as_json: bool,
+) -> None:
+    endpoint, store = named_node(endpoint, store)
+    reports = _of_store(store, interval, top, topic) if store is not None else _asked(endpoint, interval, top, topic)
+    try:
+        for found in reports:
+            show(found, as_json, partial(_render, found))
+            if not watch:
                 return
+    except KeyboardInterrupt:
+        if not watch:  # else the usual way to end it
             raise
-        after = _sample(store)
-        found: dict[str, Any] = statistics.between(before, after, top=top, topic=topic)
-        show(found, as_json, partial(_render, found))
-        if not watch:
-            return
+
+
+def _of_store(store: Path, interval: float, top: int, topic: str | None) -> Iterator[dict[str, Any]]:
+    """Read from the node's shared memory, without a question. Raises NodeNotRunning."""
+    statistics = load_module("towline.node.report.statistics", "server")
+    before = statistics.sample(store)
+    while True:
+        time.sleep(interval)
+        after = statistics.sample(store)
+        yield statistics.between(before, after, top=top, topic=topic)
         before = after
 
 
-def _sample(store: Path) -> Any:
-    """Raises NodeNotRunning."""
-    status = load_module("towline.node.report.status", "server")
-    status.node_facts(store)
-    node = status.open_node(store)
-    try:
-        return load_module("towline.node.report.statistics", "server").take(node)
-    finally:
-        node.positions.close()
+def _asked(endpoint: str | None, interval: float, top: int, topic: str | None) -> Iterator[dict[str, Any]]:
+    assert endpoint is not None
+    with ask_node(endpoint) as admin:
+        while True:
+            yield admin.node_stats(round(1_000 * interval), top=top, topic=topic)
 
 
 def _render(found: dict[str, Any], console: Console) -> None:

@@ -54,7 +54,7 @@ class Admin:
         self._node = NodeAdmin(node, serve)
         self._ha = HaStatus(node)
         self._offsets = OffsetAdmin(serve, topics, times, consumers, group_changed, node.clock.now_ms, broker, where)
-        self._broker = BrokerAdmin(topics, traffic, self._node.settings)
+        self._broker = BrokerAdmin(serve, topics, traffic)
 
     def look(self) -> None:
         """Called about every second."""

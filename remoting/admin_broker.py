@@ -1,8 +1,8 @@
 """The broker as a whole, as RocketMQ's tools ask for it: its settings, its own topics, what came and went."""
 
-from collections.abc import Callable, Mapping
+from typing import Final
 
-from towline.errors import MalformedFrame
+from towline.errors import BadSetting, FixedSetting, MalformedFrame, OverruledSetting
 from towline.format.files.topics import SYSTEM_TOPICS, is_system_topic
 from towline.format.remoting.admin_bodies import topic_list
 from towline.format.remoting.broker_bodies import Counts, stats_data
@@ -10,20 +10,29 @@ from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import StatsOf, read_header
 from towline.format.remoting.properties_text import read_properties
+from towline.format.wire.frames import Buffer
+from towline.runtime.settings import CAMELS
 
 from .connections import Answer
+from .questions import Facts, Questions, refusal_in
+from .readers import SERVE_AWAY
 from .topics import TopicDesk
 from .traffic import DAY, HOUR, MINUTE, Traffic
 
 TOPIC_PUTS = "TOPIC_PUT_NUMS"
 GROUP_GETS = "GROUP_GET_NUMS"
+_CODES: Final = {
+    BadSetting.__name__: ResponseCode.INVALID_PARAMETER,
+    FixedSetting.__name__: ResponseCode.NO_PERMISSION,
+    OverruledSetting.__name__: ResponseCode.NO_PERMISSION,
+}
 
 
 class BrokerAdmin:
-    """Handles what tools ask of a broker. `settings`: those that it tells of, as text."""
+    """Handles what tools ask of a broker."""
 
-    def __init__(self, topics: TopicDesk, traffic: Traffic, settings: Callable[[], Mapping[str, str]]) -> None:
-        self._topics, self._traffic, self._settings = topics, traffic, settings
+    def __init__(self, serve: Questions, topics: TopicDesk, traffic: Traffic) -> None:
+        self._serve, self._topics, self._traffic = serve, topics, traffic
 
     def system_topics(self, _: Command, answer: Answer) -> None:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
@@ -31,21 +40,27 @@ class BrokerAdmin:
         answer(ResponseCode.SUCCESS, body=topic_list(sorted(own | SYSTEM_TOPICS)))
 
     def update(self, request: Command, answer: Answer) -> None:
-        """UPDATE_BROKER_CONFIG: every process reads its settings when it starts, so all that is taken is what is so
-        already. Raises MalformedFrame, RequestRefused."""
+        """UPDATE_BROKER_CONFIG: changes settings while the node runs, all or none, and keeps them, as a broker does.
+        Raises MalformedFrame, RequestRefused."""
         wanted = read_properties(bytes(request.body))
         if not wanted:
             raise MalformedFrame("the body has lines of name=value")
-        known = self._settings()
-        unknown = [name for name in wanted if name not in known]
+        unknown = [name for name in wanted if name not in CAMELS]
         if unknown:
-            why = f"no setting that RocketMQ has too is called {unknown[0][:100]!r}"
+            why = f"no setting is called {unknown[0][:100]!r}"
             raise RequestRefused(ResponseCode.INVALID_PARAMETER, why)
-        changed = [name for name, value in wanted.items() if known[name] != value]
-        if changed:
-            why = f"{changed[0]} is {known[changed[0]]!r} until the node is started with another value"
-            raise RequestRefused(ResponseCode.NO_PERMISSION, why)
-        answer(ResponseCode.SUCCESS)
+
+        def told(facts: Facts | None, _: list[Buffer]) -> None:
+            problem = refusal_in(facts, "serve")
+            if not problem:
+                answer(ResponseCode.SUCCESS)
+                return
+            code = _CODES.get(str((facts or {}).get("error")), ResponseCode.SYSTEM_ERROR)
+            answer(code, remark=problem)
+
+        settings = {CAMELS[name]: value for name, value in wanted.items()}
+        if not self._serve.ask("node_configure", {"settings": settings, "keep": True}, told):
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, SERVE_AWAY)
 
     def stats(self, request: Command, answer: Answer) -> None:
         """VIEW_BROKER_STATS_DATA: messages that came to a topic, or that a group was sent of one. Raises

@@ -78,7 +78,8 @@ class LogReads:
 
     def __init__(self, node: Node, tell: Tell) -> None:
         settings = node.settings
-        self._rules = replace(pull_rules(settings), written=written_of(node))
+        self._node = node
+        self.adjust()
         self._segment_size = settings.mapped_file_size_commit_log
         self._get, self._ends = node.positions.get, node.queue_ends()
         self._queues = ConsumeQueueFiles(
@@ -92,6 +93,10 @@ class LogReads:
         self._tell = tell
         self._read: dict[tuple[str, int], list[int]] = {}  # messages and bytes
         self._tell_at = self._sweep_at = 0
+
+    def adjust(self) -> None:
+        """Answers by the node's settings as they are now."""
+        self._rules = replace(pull_rules(self._node.settings), written=written_of(self._node))
 
     @property
     def is_due(self) -> bool:

@@ -96,6 +96,9 @@ class NameServerAgent:
             node.log,
         )
 
+    def adjust(self) -> None:
+        self._topics.adjust(self._node.settings)
+
     def do_work(self) -> int:
         now_ms = self._node.clock.monotonic_ms()
         if now_ms >= self._topics_at:

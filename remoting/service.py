@@ -263,6 +263,10 @@ class RemotingAgent:
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: alone(self._pop_acks.extend),
         }
 
+    def adjust(self) -> None:
+        self._topics.adjust(self._node.settings)
+        self._log_reads.adjust()
+
     def do_work(self) -> int:
         now_ms = self._node.clock.monotonic_ms()
         if now_ms >= self._topics_at:

@@ -24,6 +24,7 @@ from towline.format.remoting.routes import Broker, cluster_of, route_of, system_
 from towline.format.wire.frames import Buffer
 from towline.log.state.topics_file import TopicsFile
 from towline.runtime.settings import Settings
+from towline.runtime.settings_model import BrokerRole
 
 from .connections import Answer
 from .put_client import PutClient
@@ -39,13 +40,19 @@ class TopicRoutes:
 
     def __init__(self, file: TopicsFile, broker: Callable[[], Broker], settings: Settings) -> None:
         self._file, self._broker = file, broker
-        # Queues of the topic from which others are made, 0 while none are made.
-        self._template_queues = settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0
+        self.adjust(settings)
         # A broker has topics of these names: by their routes a proxy finds the brokers of a cluster, and one of them;
         # tools send to them, which makes them.
         self._own_names = settings.broker_cluster_name, settings.broker_name
         self.changes = 0  # of the topics, that were seen
-        self.writable = True  # what routes say of the whole broker
+        self.writable = True  # what routes say of the whole broker, unless its settings forbid to write
+
+    def adjust(self, settings: Settings) -> None:
+        """Answers by these settings from now on."""
+        # Queues of the topic from which others are made, 0 while none are made.
+        self._template_queues = settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0
+        # What its master allows, a slave does not know.
+        self._permission = PERM_READ_WRITE if settings.broker_role is BrokerRole.SLAVE else settings.broker_permission
 
     def refresh(self) -> bool:
         """Learns of what has changed; whether anything has."""
@@ -86,7 +93,8 @@ class TopicRoutes:
         if topic is None:
             why = f"No topic route info in name server for the topic: {name}"
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, why)
-        told = topic if self.writable else replace(topic, perm=topic.perm & ~PERM_WRITE)
+        is_writable = self.writable and self._permission & PERM_WRITE
+        told = topic if is_writable else replace(topic, perm=topic.perm & ~PERM_WRITE)
         answer(ResponseCode.SUCCESS, body=route_of(told, self._broker()))
 
     def cluster(self, _: Command, answer: Answer) -> None:

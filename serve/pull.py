@@ -88,7 +88,7 @@ class Puller:
         self._ends = ends
         self._topics = topics
         self._get = get
-        self._rules = rules
+        self.rules = rules
         self._settled = settled
         self._extension = extension
 
@@ -106,7 +106,7 @@ class Puller:
         if place < 0:
             return self._without_messages(pull)
         low, high = self._ends.bounds(place)
-        corrects = self._rules.corrects and (pull.offset < high or self._settled())
+        corrects = self.rules.corrects and (pull.offset < high or self._settled())
         found = outside(low, high, pull.offset, corrects=corrects)
         if found is not None:
             return PullResult(*found, low, high)
@@ -134,7 +134,7 @@ class Puller:
 
         No reader is moved to another offset: the queue may return with all its messages (`alter_topic`).
         """
-        if not self._rules.corrects:
+        if not self.rules.corrects:
             return PullResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, pull.offset, 0, 0)
         error: TowlineError = UnknownTopic(pull.topic.decode("utf-8", "replace"))
         if self._topic_of(pull) is not None:
@@ -146,7 +146,7 @@ class Puller:
         topic = self._topic_of(pull)
         if topic is None or not 0 <= pull.queue_id < topic.read_queue_nums:
             return PullResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, pull.offset, 0, 0)
-        corrects = self._rules.corrects and self._settled()
+        corrects = self.rules.corrects and self._settled()
         return PullResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0 if corrects else pull.offset, 0, 0)
 
     def _topic_of(self, pull: Pull) -> TopicConfig | None:
@@ -159,7 +159,7 @@ class Puller:
 
     def _choose(self, pull: Pull, high: int) -> ChosenEntries:
         """Chooses entries of the wanted tags, until there are enough for an answer or enough were checked."""
-        count = max(1, min(pull.max_count, self._rules.memory.count))
+        count = max(1, min(pull.max_count, self.rules.memory.count))
         if not pull.codes:
             entries = self._entries(pull, pull.offset, high, self._worth_reading(pull, high, count))
             return chosen_of(entries, matching(entries, ()), pull.offset)
@@ -189,7 +189,7 @@ class Puller:
 
     def _evaluated(self, pull: Pull, high: int, record_filter: RecordFilter) -> ChosenEntries:
         """Chooses entries by the properties of their records, so from one segment only."""
-        count = max(1, min(pull.max_count, self._rules.memory.count))
+        count = max(1, min(pull.max_count, self.rules.memory.count))
         stop = min(high, self._end_of_scan(pull, count))
         found: list[ChosenEntries] = []
         kept = size = base = 0
@@ -267,7 +267,7 @@ class Puller:
         """The queue offset at which this answer ends: it comes from one file of the queue."""
         per_file = self._queues.file_size // SIZE
         border = pull.offset - pull.offset % per_file + per_file
-        return min(border, pull.offset + max(self._rules.scan_entries, count))
+        return min(border, pull.offset + max(self.rules.scan_entries, count))
 
     def _entries(self, pull: Pull, at: int, stop: int, count: int) -> Entries:
         return self._queues.read(pull.topic.decode(), pull.queue_id, at, min(count, stop - at))
@@ -312,7 +312,7 @@ class Puller:
             records=records,
             stretch=stretch,
             copied=copied,
-            behind=self._get(self._rules.written) - int(kept.physical[-1]) > self._rules.in_memory_bytes,
+            behind=self._get(self.rules.written) - int(kept.physical[-1]) > self.rules.in_memory_bytes,
         )
 
     def _records(
@@ -342,20 +342,20 @@ class Puller:
 
     def _limits(self, pull: Pull, physical: int) -> Limits:
         """The limits of the pull, within the settings for cached or uncached records."""
-        cached = self._get(self._rules.written) - physical <= self._rules.in_memory_bytes
-        allowed = self._rules.memory if cached else self._rules.disk
+        cached = self._get(self.rules.written) - physical <= self.rules.in_memory_bytes
+        allowed = self.rules.memory if cached else self.rules.disk
         return Limits(min(pull.max_count, allowed.count), min(pull.max_bytes, allowed.size))
 
     def _check_places(self, pull: Pull, rows: ChosenEntries) -> None:
         """Checks entries before segments are opened: a segment that never existed could not have been deleted."""
-        bad = (rows.physical < 0) | (rows.physical >= self._get(self._rules.written))
+        bad = (rows.physical < 0) | (rows.physical >= self._get(self.rules.written))
         if bad.any():
             raise _damaged(pull, rows, int(bad.argmax()))
 
     def _check(self, pull: Pull, rows: ChosenEntries, base: int) -> None:
         """Checks entries against the segment: one that points outside the log is damage, and is reported, not
         followed."""
-        end = min(base + self._log.segment_size, self._get(self._rules.written))
+        end = min(base + self._log.segment_size, self._get(self.rules.written))
         bad = (rows.physical < base) | (rows.sizes < SIZE_MIN) | (rows.physical + rows.sizes > end)
         bad[1:] |= rows.physical[1:] < rows.physical[:-1] + rows.sizes[:-1]
         if bad.any():

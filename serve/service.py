@@ -40,7 +40,7 @@ from towline.node.process.context import Node
 from towline.node.process.endpoints import local_endpoint
 from towline.node.process.secret import guarded, read_secret
 from towline.node.store.confirmed import written_of
-from towline.node.store.pull_rules import pull_rules, pull_size_max
+from towline.node.store.pull_rules import PullRules, pull_rules, pull_size_max
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.idle_sleep import IdleSleep
@@ -55,6 +55,7 @@ from .catch_up import CatchUp
 from .filtering import ExtensionUnits, Filters, facts_of
 from .long_poll import HeldPull, HeldPulls
 from .lookup import DamageCounter, Lookup, LookupRules
+from .node_questions import NodeQuestions, is_node_question
 from .outbound_buffer import PEER_MAX, OutboundBuffer
 from .pull import Puller, PullResult
 from .selection import may_wait
@@ -98,7 +99,7 @@ class ServeAgent:
     def on_start(self, bell: Doorbell) -> None:
         node, settings = self._node, self._node.settings
         self._bell = bell
-        rules = replace(pull_rules(settings), written=written_of(node))
+        rules = self._rules()
         self._log = CommitLogReader(
             node.store.commitlog, settings.mapped_file_size_commit_log, in_memory_bytes=rules.in_memory_bytes
         )
@@ -126,6 +127,7 @@ class ServeAgent:
             topics, ends, queues, self._log, index, get, rules_of_lookup, epochs, self._catch_up, damage.count
         )
         self._groups = groups_of(node, topics, ends, self._lookup, self._send)
+        self._of_node = NodeQuestions(node.store.root, node.ringer(Duty.SERVE).ring)
         self._filters = Filters(settings.enable_property_filter, _extension(node), self._groups.subscription)
         self._slave_read = settings.slave_read_enable and settings.broker_role is not BrokerRole.SLAVE
         self._held_pulls = HeldPulls(ends)
@@ -136,6 +138,13 @@ class ServeAgent:
         self._server = self._bind()
         self._poller = Poller(self._server, bell.fileno())
         gc.freeze()
+
+    def _rules(self) -> PullRules:
+        return replace(pull_rules(self._node.settings), written=written_of(self._node))
+
+    def adjust(self) -> None:
+        self._puller.rules = self._rules()
+        self._groups.adjust(self._node.settings)
 
     def _bind(self) -> Server:
         """Binds the sockets; the welcome says what a reader on this machine may read by itself."""
@@ -186,6 +195,7 @@ class ServeAgent:
             done += self._take_requests()
         if self._now() >= self._groups.due_ms:
             done += self._groups.cycle(self._now())
+        done += self._answer_of_node() if len(self._of_node) else 0
         return done + self._log.release_idle(self._now())
 
     def _settle(self) -> list[HeldPull]:
@@ -205,7 +215,7 @@ class ServeAgent:
 
     def sleep_ms(self) -> int:
         now = self._now()
-        longest = PAUSE_MS if self._paused or len(self._backlog) else REST_MAX_MS
+        longest = PAUSE_MS if self._paused or len(self._backlog) or len(self._of_node) else REST_MAX_MS
         return min(longest, self._held_pulls.due_ms(now), max(0, self._groups.due_ms - now))
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
@@ -426,15 +436,18 @@ class ServeAgent:
     # --- questions
 
     def _handle_question(self, request: Request, request_id: int, question: dict[str, Any]) -> None:
-        peer, of_group = request.peer, is_group_question(question)
+        peer, of_group, of_node = request.peer, is_group_question(question), is_node_question(question)
         try:
-            if of_group:
+            if of_node:
+                self._of_node.ask(peer, request_id, question)
+            elif of_group:
                 check_asker(question, request.session.facts.get("role"))
             else:
                 found = self._lookup.answer(question)
         except TowlineError as error:
-            self._line.count(Counter.REFUSED)
-            self._send(peer, [ANSWER.pack(Kind.ANSWER, 1, request_id, 0), json_part(refusal_facts(error))])
+            self._refuse_question(peer, request_id, error)
+            return
+        if of_node:
             return
         if of_group:
             self._groups.ask(peer, request_id, question)
@@ -447,6 +460,19 @@ class ServeAgent:
             sizes = np.fromiter(map(len, found.records), dtype=">u4", count=count)
             parts += [sizes.tobytes(), self._outbound.hold(peer, b"".join(found.records))]
         self._send(peer, parts)
+
+    def _refuse_question(self, peer: bytes, request_id: int, error: TowlineError) -> None:
+        self._line.count(Counter.REFUSED)
+        self._send(peer, [ANSWER.pack(Kind.ANSWER, 1, request_id, 0), json_part(refusal_facts(error))])
+
+    def _answer_of_node(self) -> int:
+        answers = self._of_node.cycle()
+        for each in answers:
+            if isinstance(each.outcome, TowlineError):
+                self._refuse_question(each.peer, each.request_id, each.outcome)
+            else:
+                self._send(each.peer, [ANSWER.pack(Kind.ANSWER, 0, each.request_id, 0), json_part(each.outcome)])
+        return len(answers)
 
     def _send(self, peer: bytes, parts: list[Any]) -> Sent:
         """Sends an answer now or soon, or ends the link: the peer asks again on a new one."""

@@ -447,6 +447,31 @@ class BadSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
     advice = "correct the value; docs/settings.md gives the unit and the meaning of each key"
 
 
+class FixedSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """A change, at run time, of what a node reads when it starts."""
+
+    keys: str
+    template = "takes effect after a restart only: {keys}"
+    advice = "set it where the node is started and restart it; docs/settings.md shows which change at run time"
+
+
+class OverruledSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """A value that is to be kept, and that another source would replace at the next start."""
+
+    key: str
+    source: str
+    template = "{key} cannot be kept: {source} sets it at each start of the node, and wins"
+    advice = "change it there, or do not ask for it to be kept (--keep): then it holds until the node ends"
+
+
+class ChangeUndone(TowlineError, remedy=Remedy.RETRY):
+    """A change of settings that the node did not answer in time."""
+
+    store: str
+    template = "the node on {store} did not say in time that its settings are changed"
+    advice = "`towline master status` says what it is doing, `towline config get` what holds; then ask again"
+
+
 class UnreadableSettings(TowlineError, remedy=Remedy.FIX_SETTINGS):
     path: str
     why: str

@@ -137,6 +137,16 @@ class Store:
         return self.run / "settings.json"
 
     @property
+    def changes(self) -> Path:
+        """Changes of settings that the running node is asked for, and what came of each."""
+        return self.run / "changes"
+
+    @property
+    def kept_settings(self) -> Path:
+        """Settings that were changed while a node ran, and are to hold from then on."""
+        return self.root / "kept.toml"
+
+    @property
     def node(self) -> Path:
         return self.run / "node.json"
 

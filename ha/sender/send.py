@@ -96,6 +96,13 @@ class SendAgent:
         self._poller = Poller(self._server, bell.fileno())
         gc.freeze()
 
+    def adjust(self) -> None:
+        """Slaves are sent what the settings allow now; one that seeds at a rate of its own keeps that."""
+        now = self._node.clock.monotonic_ms()
+        for peer in self._peers.values():
+            if not peer.seeding:
+                peer.flow = FlowControl(self._flow_rate(), now)
+
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
         taken = done = 0 if self._poller.was_silent(self._server) else self._receive_requests()

@@ -96,7 +96,7 @@ def _permission(limits: Limits, _: StoreState) -> Refusal | None:
     if limits.permission & WRITE:
         return None
     numbers = {"broker_permission": limits.permission}
-    return refusal(PutStatus.NO_PERMISSION, Cause.PERMISSION, numbers, words="this node takes no messages")
+    return refusal(PutStatus.NO_PERMISSION, Cause.PERMISSION, numbers, words="this node is read-only")
 
 
 _FLAGS: Final = {
@@ -241,6 +241,16 @@ class Gate:
         # For kernels: pairs of a byte of the positions and the word that stood there when the gate was found open.
         self.watched: Numbers = np.array([word for each in WATCHED for word in (_WORD * each.word, 0)], np.int64)
         self._asked = limits.leased or limits.in_sync_min > 1  # of more than words
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        """Other limits from the next check on, which looks at everything."""
+        self._limits = limits
+        self._open = []
 
     def check(self, waiting: int, *, stopping: bool) -> Refusal | None:
         """The refusal of every request in this slice, or None when the gate is open."""

@@ -109,7 +109,6 @@ class Appender:
         self._clients: object = None  # the topics as they were when queues were allowed
         self._appended = node.writer(Position.APPENDED)
         self._timestamp = node.writer(Position.STORE_TIMESTAMP)
-        self._waited_max_ms = settings.wait_time_mills_in_send_queue
         self._host = _host(settings.broker_ip1, settings.store_port)
         self._own = own_values(settings.broker_cluster_name)
         self._queues = QueueTable()
@@ -216,7 +215,7 @@ class Appender:
             setattr(state, name, 0)
         state.now_ms = now_ms
         state.store_timestamp = max(now_ms, self._timestamp.get())
-        state.oldest_ms = self._node.clock.monotonic_ms() - self._waited_max_ms
+        state.oldest_ms = self._node.clock.monotonic_ms() - self._node.settings.wait_time_mills_in_send_queue
         state.shut = int(self._check_gate() is not None)
 
     def _open_window(self) -> None:
@@ -274,7 +273,9 @@ class Appender:
             case RequestStatus.EXPIRED:
                 return expired(self._state.now_ms - _deadline_of(row))
             case RequestStatus.WAITED:
-                return waited_too_long(self._node.clock.monotonic_ms() - row.received_ms, self._waited_max_ms)
+                return waited_too_long(
+                    self._node.clock.monotonic_ms() - row.received_ms, self._node.settings.wait_time_mills_in_send_queue
+                )
             case RequestStatus.TOO_LARGE:
                 allowed = f"{self._state.request_limit} are allowed here: send fewer records at once"
                 return _illegal(f"a request of {row.records_size} bytes; {allowed}")

@@ -58,7 +58,6 @@ class PutAgent:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._settings = node.settings
         settings = node.settings
         self._policy = AckPolicy(
             flushed=settings.flush_disk_type is FlushDiskType.SYNC_FLUSH,
@@ -88,7 +87,7 @@ class PutAgent:
 
     def on_start(self, bell: Doorbell) -> None:
         self._bell = bell
-        node, settings = self._node, self._settings
+        node, settings = self._node, self._node.settings
         self._topics = Topics(
             TopicsConfig(node.store.config / "topics.json"),
             node.clock,
@@ -106,16 +105,7 @@ class PutAgent:
         self._sender_doorbell = node.ringer(*sender)
         self._statistics = PutStatistics(node)
         self._schedule_doorbell = node.ringer(Duty.SCHEDULE)
-        limits = Limits(
-            waiting_max=settings.put_waiting_max,
-            flush_backlog_max=settings.flush_backlog_max,
-            replicated=self._policy.replicated,
-            in_sync_min=settings.min_in_sync_replicas,
-            gap_max=settings.ha_max_gap_not_in_sync,
-            permission=settings.broker_permission,
-            leased=bool(settings.etcd_endpoints),
-        )
-        self._gate = Gate(node.positions, limits)
+        self._gate = Gate(node.positions, self._limits())
         # Slaves are the longest way to PUT_OK: it begins before this turn goes on.
         early_doorbells = node.ringer(*((*woken, *sender) if self._policy.replicated else ()))
         self._appender = Appender(node, self._topics, self._gate, self._check_gate, early_doorbells)
@@ -147,9 +137,30 @@ class PutAgent:
         # Nothing here makes cycles, and a collection in the middle of a turn is a pause for every producer (H10).
         gc.disable()
 
+    def _limits(self) -> Limits:
+        settings = self._node.settings
+        return Limits(
+            waiting_max=settings.put_waiting_max,
+            flush_backlog_max=settings.flush_backlog_max,
+            replicated=self._policy.replicated,
+            in_sync_min=settings.min_in_sync_replicas,
+            gap_max=settings.ha_max_gap_not_in_sync,
+            permission=settings.broker_permission,
+            leased=bool(settings.etcd_endpoints),
+        )
+
+    def adjust(self) -> None:
+        settings = self._node.settings
+        self._gate.limits = self._limits()
+        self._topics.auto_create = settings.auto_create_topic_enable
+        self._stall_responder.adjust(
+            busy_ms=settings.os_page_cache_busy_time_out_mills,
+            waited_ms=settings.wait_time_mills_in_send_queue,
+        )
+
     def _listen(self, terms: RingTerms) -> Server:
         """Binds the socket; its welcome states the limits of a producer and offers rings."""
-        node, settings = self._node, self._settings
+        node, settings = self._node, self._node.settings
         return Server(
             self._context,
             [local_endpoint(node.runtime, "put")],
@@ -431,7 +442,7 @@ class PutAgent:
         replicated = positions.get(Position.REPLICATED)
         # Behind the others: whatever was replicated by now was so before a promise was given, or the lease ran out.
         fenced = positions.get(Position.PROMISED) > positions.get(Position.EPOCH)
-        leads = not self._settings.etcd_endpoints or not lease_over_ms(positions.get(Position.LEASE_UNTIL))
+        leads = not self._node.settings.etcd_endpoints or not lease_over_ms(positions.get(Position.LEASE_UNTIL))
         fenced = fenced or (not leads and self._drain_until is not None)  # its successor waits for us to end
         if not self._policy.replicated:
             return Progress(flushed, 0, 0, leads, fenced)
@@ -442,7 +453,7 @@ class PutAgent:
 
     def _is_alone_in_sync(self) -> bool:
         """Whether the in-sync set may be, and is, this node alone: then missing slaves are no reason to time out."""
-        settings = self._settings
+        settings = self._node.settings
         may_be = settings.enable_auto_in_sync_replicas and settings.min_in_sync_replicas <= 1
         return may_be and self._node.positions.get(Position.IN_SYNC).bit_count() == 1
 

@@ -36,9 +36,7 @@ class StallResponder:
 
     def __init__(self, line: DutyLine, *, busy_ms: int, waited_ms: int) -> None:
         self._duty_line = line
-        self._busy_ms = busy_ms
-        # Early enough that what arrives during a stall is stamped before it has waited too long.
-        self._check_ms = max(STEP_MS, min(CHECK_MS, busy_ms, waited_ms // 2))
+        self.adjust(busy_ms=busy_ms, waited_ms=waited_ms)
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._turns = 0
@@ -46,6 +44,12 @@ class StallResponder:
         self._woken = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="stall-responder", daemon=True)
+
+    def adjust(self, *, busy_ms: int, waited_ms: int) -> None:
+        """Other times from now on."""
+        self._busy_ms = busy_ms
+        # Early enough that what arrives during a stall is stamped before it has waited too long.
+        self._check_ms = max(STEP_MS, min(CHECK_MS, busy_ms, waited_ms // 2))
 
     def begin(self, server: Server, request_queue: RequestQueue) -> None:
         self._requests = request_queue

@@ -67,7 +67,7 @@ class Topics:
     ) -> None:
         self.file = file
         self._clock = clock
-        self._auto_create = auto_create
+        self.auto_create = auto_create
         self._queue_nums_default = queue_nums_default
         self._queues_max = queues_max
         self._long_names = long_names
@@ -262,7 +262,7 @@ class Topics:
             topic = TopicConfig(
                 topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=PERM_READ_WRITE | PERM_INHERIT
             )
-        return topic if self._auto_create else replace(topic, perm=PERM_READ_WRITE)
+        return topic if self.auto_create else replace(topic, perm=PERM_READ_WRITE)
 
     def _stage_topic(self, topic: TopicConfig) -> TopicConfig:
         name = topic.topic_name

@@ -191,6 +191,10 @@ class GroupService:
         self.due_ms = 0 if self._members.changed else self._next_ms(now_ms)
         return done
 
+    def adjust(self, settings: Settings) -> None:
+        self._settings = settings
+        self._groups.auto_create = settings.auto_create_subscription_group
+
     def gone(self, peer: bytes) -> None:
         """Stops waiting for members whose peer has disconnected."""
         places = [place for place, link in self._links.items() if link == peer]

@@ -12,6 +12,7 @@ from towline.format.files.groups import GroupTable, OffsetTable, group_members, 
 from towline.limits import RETRY_TOPIC_PREFIX
 from towline.log.files.config_file import ConfigFile
 from towline.places import Store
+from towline.runtime.settings import Settings
 
 from . import questions
 from .describing import describe, listed
@@ -110,6 +111,9 @@ class SlaveGroups:
         return len(done)
 
     def gone(self, peer: bytes) -> None:
+        return
+
+    def adjust(self, settings: Settings) -> None:
         return
 
     def close(self) -> None:

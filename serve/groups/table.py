@@ -22,7 +22,7 @@ class Groups:
     """Settings by group name. `changes` counts changes that the file should hold."""
 
     def __init__(self, *, auto_create: bool, groups_max: int = GROUPS_MAX) -> None:
-        self._auto_create = auto_create
+        self.auto_create = auto_create
         self._groups_max = groups_max
         self._table = GroupTable()
         self._groups: dict[str, SubscriptionGroup] = {}
@@ -51,7 +51,7 @@ class Groups:
         if found is not None:
             return found
         check_group(name)
-        if not self._auto_create and name != TRANSACTION_GROUP:
+        if not self.auto_create and name != TRANSACTION_GROUP:
             raise GroupRefused(Refusal.UNKNOWN_GROUP, f"there is no group {name!r}, and joining does not create one")
         return self._store(SubscriptionGroup(group_name=name))
 

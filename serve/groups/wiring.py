@@ -16,6 +16,7 @@ from towline.node.process.context import Node
 from towline.node.process.secret import SCHEDULE_ROLE
 from towline.runtime.positions import Counter, Position
 from towline.runtime.queue_ends import QueueEnds
+from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 from towline.serve.catch_up import StillStarting
 from towline.serve.filtering import bloom_of, facts_of
@@ -47,6 +48,10 @@ class Groups(Protocol):
     def cycle(self, now_ms: int) -> int: ...
 
     def gone(self, peer: bytes) -> None: ...
+
+    def adjust(self, settings: Settings) -> None:
+        """Works by these settings from now on."""
+        ...
 
     def close(self) -> None: ...
 

@@ -347,6 +347,57 @@ def test_the_segment_with_the_last_byte_stays(bench):
     assert bench.left == [9], "it is full, and still holds the last byte"
 
 
+class TestSettingsThatChange:
+    """While the process runs."""
+
+    def adjust(self, bench: Bench, **settings: object) -> None:
+        bench.node.settings = bench.node.settings.model_copy(update=settings)
+        bench.space.adjust()
+        bench.cleaner.adjust()
+
+    def test_a_shorter_time_counts_at_once(self, tmp_path):
+        bench = Bench(tmp_path, file_reserved_time=72, delete_when="12")
+        for base in range(0, 3 * SIZE, SIZE):
+            bench.age(base, 50)
+        bench.settle()
+        assert bench.left[0] == 0
+        self.adjust(bench, file_reserved_time=48)
+        bench.settle(5)
+        assert bench.left[0] == 3
+
+    def test_another_hour_and_a_limit_of_bytes_count_as_well(self, tmp_path):
+        bench = Bench(tmp_path, file_reserved_time=1)
+        bench.age(0, 5)
+        bench.settle()
+        assert bench.left[0] == 0
+        self.adjust(bench, delete_when="12")
+        bench.settle(5)
+        assert bench.left[0] == 1
+        self.adjust(bench, file_reserved_bytes=4 * SIZE)
+        bench.settle(5)
+        assert len(bench.left) == 4
+
+    def test_segments_wait_for_the_archive_from_then_on(self, tmp_path):
+        bench = Bench(tmp_path, file_reserved_time=1, delete_when="12")
+        self.adjust(bench, keep_until_archived=True)
+        bench.age(0, 5)
+        bench.settle()
+        assert bench.left[0] == 0
+        self.adjust(bench, keep_until_archived=False)
+        bench.settle(5)
+        assert bench.left[0] == 1
+
+    def test_the_flag_of_a_full_disk_follows_the_level(self, tmp_path):
+        bench = Bench(tmp_path, count=4, clean_file_forcibly_enable=False)
+        bench.hands.other = 60 * SIZE
+        bench.settle(1)
+        assert not bench.full
+        self.adjust(bench, disk_space_warning_level_ratio=50)
+        assert bench.full
+        self.adjust(bench, disk_space_warning_level_ratio=90)
+        assert not bench.full
+
+
 def test_a_limit_of_bytes_is_kept_at_any_hour_and_without_waiting_for_the_interval(tmp_path):
     bench = Bench(tmp_path, file_reserved_bytes=6 * SIZE)
     bench.settle(3)

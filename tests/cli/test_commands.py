@@ -84,6 +84,8 @@ def test_the_commands_are_those_of_the_manual():
         "cluster scale",
         "cluster replace-node",
         "cluster units",
+        "config get",
+        "config set",
         "settings keys",
         "settings show",
         "store backup",
@@ -141,7 +143,8 @@ class TestErrors:
             ("get", "flights"),
             ("put", "flights", "body"),
             ("query", "--topic", "flights", "--key", "N14228"),
-            ("settings", "show"),
+            ("config", "get"),
+            ("config", "set", "broker_permission=4"),
         ],
         ids=" ".join,
     )

@@ -424,8 +424,8 @@ class TestStatus:
         assert towline("slave", "status", "--store", master, "--json").document["role"] == "master"
 
     def test_settings_are_those_the_node_runs_with(self, master, towline):
-        shown = towline("settings", "show", "--store", master, "--json").document["settings"]
-        assert shown["flush_disk_type"] == "SYNC_FLUSH"
+        [row] = towline("config", "get", "flush_disk_type", "--store", master, "--json").document["settings"]
+        assert (row["value"], row["default"], row["live"]) == ("SYNC_FLUSH", "ASYNC_FLUSH", "")
 
     def test_inspect_reads_the_files_of_the_running_node(self, master, flights, put, towline):
         put(flights, "inspected", "--key", "INSPECTED")

@@ -17,6 +17,10 @@ COMMANDS = (
     ("group", "list"),
     ("query", "--id", "0" * 32),
     ("transaction", "list"),
+    ("master", "status"),
+    ("stats",),
+    ("config", "get"),
+    ("config", "set", "broker_permission=4"),
 )
 CLUSTER = """
 name = "gone"

@@ -23,6 +23,7 @@ from towline.link.keys import (
     AuthorizedKeys,
     BadKeys,
     Key,
+    RoleRefused,
     certificate_of,
     check_ask,
     list_keys,
@@ -385,6 +386,15 @@ def test_a_file_that_is_no_key_is_told_by_name(keys_dir: Path, text: str) -> Non
     (keys_dir / "allowed" / "m.json").write_text(text)
     with pytest.raises(BadKeys, match=r"m\.json"):
         AuthorizedKeys(keys_dir)
+
+
+@pytest.mark.parametrize("op", ["delete_topic", "node_status", "node_stats", "node_settings", "node_configure"])
+def test_what_is_everybodys_and_the_node_itself_are_for_admins(op: str) -> None:
+    for role in ("producer", "consumer"):
+        with pytest.raises(RoleRefused, match=f"{op} is for admins"):
+            check_ask(op, "k" * 40, role)
+    check_ask(op, "k" * 40, "admin")
+    check_ask(op, "", "consumer")
 
 
 def test_a_question_of_any_shape_is_no_crash() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import tomllib
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from towline.format.record.message_id import decode_offset_id
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import ANSWER, Command, Form, encode
 from towline.remoting.refused import ABSENT
+from towline.runtime.positions import Position
 
 from .conftest import RemotingNode
 from .raw import RawClient
@@ -58,10 +60,11 @@ def test_the_permission_of_another_broker_is_nobodys(client: RawClient) -> None:
     [
         (b"flushDiskType=ASYNC_FLUSH\n", SUCCESS, ""),
         (b"#Thu\nflushDiskType=ASYNC_FLUSH\r\nbrokerName=towline\n", SUCCESS, ""),
-        (b"flushDiskType=SYNC_FLUSH\n", NO_PERMISSION, "flushDiskType is 'ASYNC_FLUSH' until the node is started"),
-        (b"brokerName=towline\nmaxMessageSize=7", NO_PERMISSION, "maxMessageSize is "),
-        (b"autoCreateTopicEnable=false", NO_PERMISSION, "autoCreateTopicEnable is 'true'"),
-        (b"putPort=1", INVALID, "no setting that RocketMQ has too is called 'putPort'"),
+        (b"flushDiskType=SYNC_FLUSH\n", NO_PERMISSION, "takes effect after a restart only: flush_disk_type;"),
+        (b"brokerName=towline\nmaxMessageSize=70000", NO_PERMISSION, "restart only: max_message_size;"),
+        (b"putWaitingMax=60000\nosPageCacheBusyTimeOutMills=1001", SUCCESS, ""),
+        (b"brokerPermission=9", INVALID, "broker_permission = 9"),
+        (b"brokerPermission=4\nhaListenPort=1", NO_PERMISSION, "restart only: ha_listen_port;"),
         (b"nobodysKey=1", INVALID, "'nobodysKey'"),
         (b"", ERROR, "lines of name=value"),
         (b"flushDiskType", ERROR, "'flushDiskType' is no line of name=value"),
@@ -70,10 +73,28 @@ def test_the_permission_of_another_broker_is_nobodys(client: RawClient) -> None:
         (b"a=b\n" * 5_000, ERROR, "5000 lines"),
     ],
 )
-def test_settings_change_when_a_node_starts(client: RawClient, body: bytes, code: int, said: str) -> None:
+def test_settings_that_may_change_while_a_node_runs_do(client: RawClient, body: bytes, code: int, said: str) -> None:
     answer = client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
     assert answer.code == code
     assert said in answer.remark
+
+
+def test_a_broker_is_made_read_only_and_back_by_its_permission(client: RawClient, node: RemotingNode) -> None:
+    filled(client, "guarded", 1)
+    assert client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"brokerPermission=4\n").code == SUCCESS
+    try:
+        end = node.at(Position.APPENDED)
+        refused = client.put("guarded", b"refused")
+        assert (refused.code, "this node is read-only" in refused.remark) == (NO_PERMISSION, True)
+        assert node.at(Position.APPENDED) == end
+        assert client.pull("readers", "guarded", 0, 0).code == SUCCESS
+        assert perm_of(client, "guarded") == PERM_READ, "who asks for routes does not choose it"
+        assert b"brokerPermission=4\n" in bytes(client.ask(RequestCode.GET_BROKER_CONFIG).body)
+        assert tomllib.loads(node.store.kept_settings.read_text())["broker_permission"] == PERM_READ
+    finally:
+        assert client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"brokerPermission=6\n").code == SUCCESS
+    assert perm_of(client, "guarded") == PERM_ALL
+    assert client.put("guarded", b"taken").code == SUCCESS
 
 
 def test_system_topics(client: RawClient) -> None:

@@ -9,6 +9,8 @@ from towline.format.wire.refusals import Cause
 from towline.runtime.positions import (
     REMOTING_AT,
     REMOTING_LINES,
+    TAKEN_AT,
+    TAKEN_LINES,
     Counter,
     Duty,
     Flag,
@@ -52,6 +54,7 @@ def test_every_line_of_the_file_has_one_use(positions):
     words += [8 * line for line in range(64, 72)]  # refusals by cause
     words += [slave._at for slave in positions.slaves()] + [positions.delays._at]
     words += [8 * line for line in range(REMOTING_AT, REMOTING_AT + REMOTING_LINES)]
+    words += [8 * line for line in range(TAKEN_AT, TAKEN_AT + TAKEN_LINES)]
     assert len(set(words)) == len(words)
     assert min(words) >= 8
     assert max(words) + 8 <= len(positions.words)

@@ -20,6 +20,7 @@ from .message import ReceivedMessage
 
 ALWAYS_MS: Final = (1 << 63) - 1
 FOUND_MAX: Final = 64
+CHANGE_MS: Final = 10_000  # a node waits so long for its processes to take a change
 
 
 class Found(list[ReceivedMessage]):
@@ -256,6 +257,32 @@ class AdminClient:
         one = {} if queue_id is None else {"queue": queue_id}
         found = self.ask("group_reset", group=group, topic=topic, to=to, **one).facts["offsets"]
         return {int(queue): int(offset) for queue, offset in found.items()}
+
+    # --- the node itself: of any node's serve
+
+    def node_status(self) -> dict[str, Any]:
+        """What `towline master status --json` prints."""
+        return self.ask("node_status").facts
+
+    def node_stats(self, interval_ms: int = 1_000, *, top: int = 10, topic: str | None = None) -> dict[str, Any]:
+        """What `towline stats --json` prints: counters, and rates over `interval_ms`, 10,000 at most; of the `top`
+        busiest topics, or of the queues of one."""
+        asked = {"interval_ms": interval_ms, "top": top, "topic": topic}
+        return self._caller.ask("node_stats", asked, interval_ms + self._timeout_ms).facts
+
+    def node_settings(self) -> list[dict[str, Any]]:
+        """One dict for each setting: key, value, default, live (the processes that take a change while the node runs,
+        "" where only a start does), kept (whether such a change was kept)."""
+        return list(self.ask("node_settings").facts["settings"])
+
+    def configure_node(self, *, keep: bool = False, **settings: Any) -> dict[str, Any]:
+        """Changes settings of the running node, all or none; with `keep` they hold at its next start too.
+
+        Returns settings: as they are then; kept; waiting: processes that have not taken them yet and will, since they
+        are in one long call. AskRefused FixedSetting names those that only a start changes.
+        """
+        asked = {"settings": settings, "keep": keep}
+        return self._caller.ask("node_configure", asked, CHANGE_MS + self._timeout_ms).facts
 
     # --- transactions (asks the schedule process)
 

@@ -44,8 +44,11 @@ ROLES: Final = {  # role of a key -> roles that its holder may greet with
 NODE: Final = "node"  # the name, and the role, of who has the nodes' own key
 _ROLES_OF_NODES: Final = {NODE: frozenset({"forwarder"})}  # where clients come
 ADMIN: Final = "admin"
-ADMIN_ASKS: Final = frozenset(  # questions that change what is everybody's
-    {"create_topic", "alter_topic", "delete_topic", "group_reset", "group_delete", "group_configure"}
+ADMIN_ASKS: Final = frozenset(  # questions that change what is everybody's, or tell of the node itself
+    {
+        *("create_topic", "alter_topic", "delete_topic", "group_reset", "group_delete", "group_configure"),
+        *("node_status", "node_stats", "node_settings", "node_configure"),
+    }
 )
 _MAKER: Final = "towline.runtime.ring_certificate"  # clients make none, and do not have what it takes
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"

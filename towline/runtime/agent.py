@@ -89,13 +89,24 @@ class DutyCycle:
             self._woken = 0
 
 
-def run(agent: Agent, bell: Doorbell, line: DutyLine, rest: "IdleSleep", stopped: Callable[[], bool]) -> None:
-    """The life of a process: start, cycles until `stopped`, drain, close. `on_close` always runs."""
+def run(
+    agent: Agent,
+    bell: Doorbell,
+    line: DutyLine,
+    rest: "IdleSleep",
+    stopped: Callable[[], bool],
+    between: Callable[[], None] = lambda: None,
+) -> None:
+    """The life of a process: start, cycles until `stopped`, drain, close. `on_close` always runs.
+
+    `between` is called before each cycle.
+    """
     cycle = DutyCycle(agent, bell, rest)
     try:
         agent.on_start(bell)
         line.state = State.RUNNING
         while not stopped():
+            between()
             cycle.run_once(stopped)
             line.beat()
         line.state = State.STOPPING

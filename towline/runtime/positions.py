@@ -6,7 +6,8 @@
     lines 64..71  two words per cause of refusals, written by put: how many, and when the last one was
     lines 72..    one line per slave of a master: connected, appended, flushed, node id, why it is not in sync
     one line      written by schedule: delayed messages that wait, when the next of them is due
-    the last      written by remoting: connections, why they ended, requests refused (`remoting_counts`)
+    then          written by remoting: connections, why they ended, requests refused (`remoting_counts`)
+    the last two  one word per duty, written by it: the change of settings that it has taken
 
 The file is volatile: recovery writes it anew at each start of a node and nothing outlives the machine's boot.
 No position moves back within a generation (H17). A word is stored only through a cast view (`shared.py`).
@@ -28,7 +29,7 @@ from towline.limits import SLAVES_MAX
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
-LAYOUT_VERSION: Final = 6
+LAYOUT_VERSION: Final = 7
 LINE: Final = 8  # words of a 64-byte line
 WORD: Final = 8  # bytes
 GENERATION_WORD: Final = 2
@@ -39,7 +40,9 @@ _SLAVES_AT: Final = 72
 _DELAYS_AT: Final = _SLAVES_AT + SLAVES_MAX
 REMOTING_AT: Final = _DELAYS_AT + 1
 REMOTING_LINES: Final = 12
-SIZE: Final = (REMOTING_AT + REMOTING_LINES) * LINE * 8
+TAKEN_AT: Final = REMOTING_AT + REMOTING_LINES
+TAKEN_LINES: Final = 2
+SIZE: Final = (TAKEN_AT + TAKEN_LINES) * LINE * 8
 assert max(Cause) < (_SLAVES_AT - _CAUSES_AT) * LINE // 2
 
 
@@ -68,6 +71,9 @@ class Duty(Enum):
     @classmethod
     def named(cls, label: str) -> "Duty":
         return next(duty for duty in cls if duty.label == label)
+
+
+assert len(Duty) <= TAKEN_LINES * LINE
 
 
 class Position(Enum):
@@ -102,6 +108,8 @@ class Position(Enum):
     DAMAGED = (27, (Duty.SERVE,))  # records that readers found damaged, as serve saw by their CRCs
     DAMAGED_NEWEST = (28, (Duty.SERVE,))  # 1 + offset of the one that was found last
     LEASE_UNTIL = (26, (Duty.LEASE,))  # CLOCK_BOOTTIME ns until which this master may acknowledge; INT64_MAX: no etcd
+
+    SETTINGS = (29, (Duty.SUPERVISE,))  # how often settings were changed in this generation
 
     def __init__(self, line: int, writers: tuple[Duty, ...]) -> None:
         self.line = line
@@ -174,12 +182,14 @@ class DutyLine:
         self.duty = duty
         self._words = words
         self._at = (_DUTIES_AT + 2 * duty.place) * LINE
+        self._taken = TAKEN_AT * LINE + duty.place
 
     def enter(self, generation: int, state: State = State.STARTING) -> None:
         self._words[self._at + self.PID] = os.getpid()
         self._words[self._at + self.GENERATION] = generation
         for word in (self.SLEEPING, self.FLAGS, self.TURN):
             self._words[self._at + word] = 0
+        self.taken = 0
         self.state = state
 
     def positions(self) -> bytes:
@@ -254,6 +264,15 @@ class DutyLine:
 
     def lose(self, amount: int) -> None:
         self._words[self._at + self.LOST] += amount
+
+    @property
+    def taken(self) -> int:
+        """The newest change of settings, as SETTINGS counts them, that this duty works by."""
+        return int(self._words[self._taken])
+
+    @taken.setter
+    def taken(self, number: int) -> None:
+        self._words[self._taken] = number
 
     def count(self, counter: Counter, amount: int = 1) -> None:
         self._words[self._at + LINE + counter] += amount

@@ -1,7 +1,8 @@
 """The settings of a node: read once, validated as a whole.
 
-A value comes from the first source that has it: flags, environment (`TOWLINE_<KEY>`), a file (TOML with snake_case
-keys, or a real `broker.conf`), the defaults of spec section 12. An unknown key is refused in every source.
+A value comes from the first source that has it: flags, environment (`TOWLINE_<KEY>`), what was kept of changes at run
+time (`kept.toml` of the store), a file (TOML with snake_case keys, or a real `broker.conf`), the defaults of spec
+section 12. An unknown key is refused in every source.
 """
 
 import difflib
@@ -15,7 +16,7 @@ from typing import Any, Final, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from towline.errors import BadSetting, UnknownSetting, UnreadableSettings
+from towline.errors import BadSetting, FixedSetting, UnknownSetting, UnreadableSettings
 from towline.format.files.seed import parse_seed
 from towline.limits import BLANK_SIZE_MIN, DAY_S, DELAY_MAX_S, NODE_MAX, PAGE, RECORD_OVERHEAD_MAX
 
@@ -38,11 +39,14 @@ from .settings_model import (
     StoreKeys,
     TlsMode,
     TowlineKeys,
+    live_keys,
     spellings,
 )
 
 SNAKES, CAMELS = spellings()
+LIVE: Final = live_keys()
 ENVIRONMENT: Final = "TOWLINE_"
+FLAGS_SOURCE, ENVIRONMENT_SOURCE = "flags", "environment"
 _VARIABLES: Final = {ENVIRONMENT + spelling.upper(): key for spelling, key in SNAKES.items()}
 # Not settings: switches of the tests, and what Kubernetes sets in every pod beside a service that is called `towline`.
 _FOREIGN_VARIABLES: Final = re.compile(
@@ -353,25 +357,52 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def read_settings(file: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]) -> Settings:
-    """The settings of a node. A flag that is None was not given.
+    """The settings of a node without what was kept in its store. A flag that is None was not given.
 
     Raises UnknownSetting, BadSetting (both name the source), UnreadableSettings.
     """
+    return read_sources(file, None, flags, environment)[0]
+
+
+def read_sources(
+    file: Path | None, kept: Path | None, flags: Mapping[str, object], environment: Mapping[str, str]
+) -> tuple[Settings, dict[str, str]]:
+    """The settings of a node, and the source of each that is not by default. `kept`: that file of its store, which need
+    not exist. Raises what `read_settings` raises."""
     ignored: list[str] = []
     given: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for source, spelled, known in (
         _from_file(file, ignored),
-        ("environment", _from_environment(environment, ignored), _VARIABLES),
-        ("flags", {key: value for key, value in flags.items() if value is not None}, SNAKES),
+        _from_file(kept if kept is not None and kept.exists() else None, ignored),
+        (ENVIRONMENT_SOURCE, _from_environment(environment, ignored), _VARIABLES),
+        (FLAGS_SOURCE, {key: value for key, value in flags.items() if value is not None}, SNAKES),
     ):
         found = _resolve(spelled, known, source)
         given |= found
         sources |= dict.fromkeys(found, source)
     try:
-        return Settings(**given, ignored=tuple(sorted(ignored)))
+        return Settings(**given, ignored=tuple(sorted(ignored))), sources
     except ValidationError as error:
         raise _refusal(error, sources, "defaults") from error
+
+
+def change_of(settings: Settings, changes: Mapping[str, object]) -> dict[str, Any]:
+    """The checked values of `changes` at run time, by key. Keys that cannot change then are left out where they have
+    the value already.
+
+    Raises UnknownSetting, BadSetting, and FixedSetting naming every key that cannot change while a node runs.
+    """
+    source = "the change"
+    wanted = _resolve(changes, SNAKES, source)
+    try:
+        checked = Settings.model_validate(settings.model_dump() | wanted)
+    except ValidationError as error:
+        raise _refusal(error, {}, source) from error
+    fixed = sorted(key for key in wanted.keys() - LIVE.keys() if getattr(checked, key) != getattr(settings, key))
+    if fixed:
+        raise FixedSetting(", ".join(fixed))
+    return {key: getattr(checked, key) for key in wanted if key in LIVE}
 
 
 def _from_file(file: Path | None, ignored: list[str]) -> tuple[str, Mapping[str, Any], Mapping[str, str]]:

@@ -16,9 +16,14 @@ A value comes from the first of these that has it:
 
 1. a flag of the command (`--listen-port 10911`);
 2. the environment (`TOWLINE_LISTEN_PORT=10911`);
-3. a file: TOML with the keys below (`listen_port = 10911`), or a real `broker.conf` with RocketMQ's keys
+3. what was kept at run time: `kept.toml` in the store, which `towline config set --keep` writes;
+4. a file: TOML with the keys below (`listen_port = 10911`), or a real `broker.conf` with RocketMQ's keys
    (`listenPort=10911`);
-4. the default.
+5. the default.
+
+**At run time** those keys change whose last column names processes: they have the new value when `towline config set
+KEY=VALUE` returns, without a restart ([operations.md](operations.md#settings-of-a-running-node)). All others are read
+when the node starts.
 
 An unknown key is refused in each of them, and the nearest right one is named. Keys of RocketMQ that mean nothing to
 Towline (name servers, thread pools, DLedger, RocksDB, timers) are accepted in a `broker.conf` and listed as ignored.
@@ -41,14 +46,15 @@ def render() -> str:
 
 def _table(group: type[Group]) -> str:
     rows = "\n".join(_row(group, name) for name in group.model_fields)
-    return f"## {group.title}\n\n| key | default | in a broker.conf | meaning |\n|---|---|---|---|\n{rows}\n"
+    head = "| key | default | in a broker.conf | meaning | at run time |\n|---|---|---|---|---|"
+    return f"## {group.title}\n\n{head}\n{rows}\n"
 
 
 def _row(group: type[Group], name: str) -> str:
     field, facts = group.model_fields[name], facts_of(group, name)
     spellings = [facts["rocketmq"] or camel(name), facts["old"]]
     theirs = ", ".join(f"`{spelling}`" for spelling in spellings if spelling)
-    return f"| `{name}` | {_default(field.default)} | {theirs} | {field.description} |"
+    return f"| `{name}` | {_default(field.default)} | {theirs} | {field.description} | {facts['live'] or '-'} |"
 
 
 def _default(value: object) -> str:

@@ -1,7 +1,8 @@
 """Every key of the settings, in groups: RocketMQ's own keys in snake_case with RocketMQ's defaults (spec section 12).
 
 A key is described once, here: default, unit, meaning, bounds, RocketMQ's spelling where it is not the plain camelCase,
-older spellings, and where the default differs from RocketMQ's, why. docs/settings.md is made from this module.
+older spellings, where the default differs from RocketMQ's, why, and whose processes take a change while the node runs.
+docs/settings.md is made from this module.
 """
 
 import re
@@ -36,6 +37,13 @@ class FlushDiskType(Enum):
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
+class LogLevel(Enum):
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
 class TlsMode(Enum):
     DISABLED = "DISABLED"
     PERMISSIVE = "PERMISSIVE"
@@ -56,11 +64,15 @@ def key(
     rocketmq: str = "",
     old: str = "",
     differs: str = "",
+    live: str = "",
     lowest: int | None = None,
     highest: int | None = None,
 ) -> Any:
-    """A field. `rocketmq`: its spelling there; `old`: a former one; `differs`: RocketMQ's default and why not ours."""
-    facts: dict[str, Any] = {"unit": unit, "rocketmq": rocketmq, "old": old, "differs": differs}
+    """A field. `rocketmq`: its spelling there; `old`: a former one; `differs`: RocketMQ's default and why not ours.
+
+    `live`: the processes that take another value while the node runs; "": it is read when the node starts.
+    """
+    facts: dict[str, Any] = {"unit": unit, "rocketmq": rocketmq, "old": old, "differs": differs, "live": live}
     text = f"{meaning} ({unit})" if unit else meaning
     text += f". RocketMQ: {differs}" if differs else ""
     return Field(default, ge=lowest, le=highest, description=text, json_schema_extra=facts)
@@ -217,16 +229,16 @@ class ReadKeys(Group):
     max_msgs_num_batch: int = count(64, "most messages of a lookup by key")
     default_query_max_num: int = count(32, "messages of a lookup that names no number")
     max_transfer_bytes_on_message_in_memory: int = size(
-        4 * MIB, "most bytes of a pull from memory", differs="262144; a pull is a batch here"
+        4 * MIB, "most bytes of a pull from memory", differs="262144; a pull is a batch here", live="serve, remoting"
     )
     max_transfer_count_on_message_in_memory: int = count(
-        65_536, "most messages of a pull from memory", differs="32; a pull is a batch here"
+        65_536, "most messages of a pull from memory", differs="32; a pull is a batch here", live="serve, remoting"
     )
     max_transfer_bytes_on_message_in_disk: int = size(
-        MIB, "most bytes of a pull from disk", differs="65536; a pull is a batch here"
+        MIB, "most bytes of a pull from disk", differs="65536; a pull is a batch here", live="serve, remoting"
     )
     max_transfer_count_on_message_in_disk: int = count(
-        16_384, "most messages of a pull from disk", differs="8; a pull is a batch here"
+        16_384, "most messages of a pull from disk", differs="8; a pull is a batch here", live="serve, remoting"
     )
     access_message_in_memory_max_ratio: int = percent(40, "share of memory within which the log's end counts as cached")
     max_filter_message_size: int = size(
@@ -241,9 +253,9 @@ class ReadKeys(Group):
 class CleanKeys(Group):
     title: ClassVar[str] = "Cleaning and disk space"
 
-    clean_resource_interval: int = ms(10_000, "pause between two checks for expired files", lowest=1)
-    delete_when: str = key("04", "local hours, `;` between several", "when expired files are deleted")
-    file_reserved_time: int = key(72, "hours", "age from which a segment is expired", lowest=0)
+    clean_resource_interval: int = ms(10_000, "pause between two checks for expired files", lowest=1, live="allocate")
+    delete_when: str = key("04", "local hours, `;` between several", "when expired files are deleted", live="allocate")
+    file_reserved_time: int = key(72, "hours", "age from which a segment is expired", lowest=0, live="allocate")
     delete_commit_log_files_interval: int = ms(100, "pause between two deleted segments")
     delete_consume_queue_files_interval: int = ms(100, "pause between two deleted ConsumeQueue files")
     destroy_mapped_file_interval_forcibly: int = ms(
@@ -253,23 +265,44 @@ class CleanKeys(Group):
     )
     redelete_hanged_file_interval: int = ms(120_000, "pause before a file that was in use is deleted again")
     delete_file_batch_max: int = count(10, "most segments deleted in one turn")
-    disk_max_used_space_ratio: int = percent(75, "above it expired files go at any hour; kept within 10 to 95")
-    disk_space_clean_forcibly_ratio: int = percent(85, "above it files go whatever their age; kept within 30 to 85")
-    disk_space_warning_level_ratio: int = percent(90, "above it puts are refused as well; kept within 35 to 90")
-    clean_file_forcibly_enable: bool = switch(True, "a full disk may delete files that are not expired")
+    disk_max_used_space_ratio: int = percent(
+        75, "above it expired files go at any hour; kept within 10 to 95", live="allocate"
+    )
+    disk_space_clean_forcibly_ratio: int = percent(
+        85, "above it files go whatever their age; kept within 30 to 85", live="allocate"
+    )
+    disk_space_warning_level_ratio: int = percent(
+        90, "above it puts are refused as well; kept within 35 to 90", live="allocate"
+    )
+    clean_file_forcibly_enable: bool = switch(
+        True, "a full disk may delete files that are not expired", live="allocate"
+    )
 
 
 class PutKeys(Group):
     title: ClassVar[str] = "Putting, topics, delays, transactions"
 
-    broker_permission: int = key(6, "sum of 4 read, 2 write", "what the broker as a whole allows", lowest=0, highest=7)
-    auto_create_topic_enable: bool = switch(True, "the first message of an unknown topic creates it")
+    broker_permission: int = key(
+        6,
+        "sum of 4 read, 2 write",
+        "what the broker as a whole allows; without 2 puts are refused",
+        lowest=0,
+        highest=7,
+        live="put, remoting",
+    )
+    auto_create_topic_enable: bool = switch(
+        True, "the first message of an unknown topic creates it", live="put, remoting"
+    )
     default_topic_queue_nums: int = count(
         8, "queues of a topic that is created so; a client may ask for fewer", highest=KIB
     )
-    auto_create_subscription_group: bool = switch(True, "the first request of an unknown consumer group creates it")
-    wait_time_mills_in_send_queue: int = ms(200, "a put that waited longer for its turn is refused as busy")
-    os_page_cache_busy_time_out_mills: int = ms(1000, "while an append takes longer, other puts are refused as busy")
+    auto_create_subscription_group: bool = switch(
+        True, "the first request of an unknown consumer group creates it", live="serve"
+    )
+    wait_time_mills_in_send_queue: int = ms(200, "a put that waited longer for its turn is refused as busy", live="put")
+    os_page_cache_busy_time_out_mills: int = ms(
+        1000, "while an append takes longer, other puts are refused as busy", live="put"
+    )
     flush_consumer_offset_interval: int = ms(5000, "pause between two writes of the consumer offsets", lowest=1)
     message_delay_level: str = key(DELAY_LEVELS, "numbers with s, m, h or d", "delay levels, the first is level 1")
     flush_delay_offset_interval: int = ms(
@@ -340,8 +373,8 @@ class HaKeys(Group):
     enable_auto_in_sync_replicas: bool = switch(
         False, "while nodes are away the in-sync set may become smaller, down to `min_in_sync_replicas`"
     )
-    ha_flow_control_enable: bool = switch(False, "limit what is sent to each slave in a second")
-    max_ha_transfer_byte_in_second: int = size(100 * MIB, "that limit")
+    ha_flow_control_enable: bool = switch(False, "limit what is sent to each slave in a second", live="send")
+    max_ha_transfer_byte_in_second: int = size(100 * MIB, "that limit", live="send")
     sync_from_last_file: bool = switch(False, "an empty slave begins with the master's last segment")
     seed: str = key(
         "oldest",
@@ -383,6 +416,12 @@ class NodeKeys(Group):
 class TowlineKeys(Group):
     title: ClassVar[str] = "Towline's own"
 
+    log_level: LogLevel = key(
+        LogLevel.INFO,
+        "",
+        "least level of what the processes of the node log; at a start recovery logs at INFO",
+        live="all",
+    )
     listen_host: str = key("127.0.0.1", "", "address to listen on; beyond loopback it takes `keys_dir`")
     keys_dir: Path | None = key(
         None, "", "key ring of `towline keys new`: TCP takes its keys alone, and `listen_port` has its certificate"
@@ -420,8 +459,12 @@ class TowlineKeys(Group):
         highest=REQUESTS_SIZE_MAX,
     )
     shared_memory_puts_max: int = count(64, "rings of a node; further producers use the socket", highest=KIB)
-    put_waiting_max: int = count(65_536, "most requests that wait for their acknowledgement; more are refused as busy")
-    flush_backlog_max: int = size(512 * MIB, "how far `flushed` may trail `appended` before puts are refused as busy")
+    put_waiting_max: int = count(
+        65_536, "most requests that wait for their acknowledgement; more are refused as busy", live="put"
+    )
+    flush_backlog_max: int = size(
+        512 * MIB, "how far `flushed` may trail `appended` before puts are refused as busy", live="put"
+    )
     populate_ahead_bytes: int = size(
         8 * MIB, "how far ahead a log's writer with nothing to do populates; 0: never, each page faults", lowest=0
     )
@@ -455,12 +498,16 @@ class TowlineKeys(Group):
     )
     queues_max: int = count(QUEUES_MAX, "queues of a node, over all topics", highest=QUEUES_MAX)
     file_reserved_bytes: int = size(
-        0, "above it the oldest segments go at any hour, whatever their age; 0: the log may have any size", lowest=0
+        0,
+        "above it the oldest segments go at any hour, whatever their age; 0: the log may have any size",
+        lowest=0,
+        live="allocate",
     )
     keep_until_archived: bool = switch(
         False,
         "neither age nor `file_reserved_bytes` takes a segment that `towline pipeline archive` has not archived yet; a "
         "full disk does, unless `clean_file_forcibly_enable` is off",
+        live="allocate",
     )
     reserve_file_size: int = size(
         16 * MIB, "room kept in the file `reserve` for state files and queues on a full disk; 0: none", lowest=0
@@ -494,10 +541,20 @@ def snake(name: str) -> str:
 
 
 def facts_of(group: type[Group], name: str) -> dict[str, str]:
-    """Unit, rocketmq, old and differs of a key, as given to `key`."""
+    """Unit, rocketmq, old, differs and live of a key, as given to `key`."""
     facts = group.model_fields[name].json_schema_extra
     assert isinstance(facts, dict)
     return {fact: str(text) for fact, text in facts.items()}
+
+
+def live_keys() -> dict[str, str]:
+    """Key -> the processes that take another value of it while the node runs, for keys that may change then."""
+    return {
+        name: live
+        for group in GROUPS
+        for name in group.__annotations__.keys() & group.model_fields.keys()
+        if (live := facts_of(group, name)["live"])
+    }
 
 
 def spellings() -> tuple[dict[str, str], dict[str, str]]:

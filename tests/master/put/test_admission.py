@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -61,6 +62,19 @@ def test_what_the_gate_looks_at_is_in_rocketmqs_order():
 
 def test_an_open_gate_refuses_nobody(positions):
     assert Gate(positions, LIMITS).check(9, stopping=False) is None
+
+
+def test_other_limits_count_from_the_next_check_on_though_nothing_else_has_changed(positions):
+    limits = Limits(waiting_max=10, flush_backlog_max=1000)
+    gate = Gate(positions, limits)
+    assert gate.check(9, stopping=False) is None
+    gate.limits = replace(limits, permission=4)
+    refused = gate.check(9, stopping=False)
+    assert (refused.status, refused.cause) == (PutStatus.NO_PERMISSION, Cause.PERMISSION)
+    gate.limits = replace(limits, waiting_max=9)
+    assert gate.check(9, stopping=False).cause is Cause.WAITING_REQUESTS
+    gate.limits = limits
+    assert gate.check(9, stopping=False) is None
 
 
 def late_flush(positions: Positions) -> None:

@@ -35,7 +35,7 @@ class Cause(IntEnum):
     SYNC_FAILED = 12, "a sync of the log failed: look at the disk, then run `towline store verify`"
     DISPATCH_STOPPED = 13, "a record cannot be dispatched: look at the log of reput, then run `towline store verify`"
     REPLICAS = 14, "too few slaves are in sync: start them, or lower min_in_sync_replicas"
-    PERMISSION = 15, "broker_permission does not allow writing: change it and restart the node"
+    PERMISSION = 15, "broker_permission makes the node read-only: `towline config set broker_permission=6` ends that"
     EXPIRED = 16, "requests came after their deadline: look at the clocks and at the producers' send_timeout_ms"
     STOPPING = 17, "the node is being stopped: producers try again until it is back"
     MALFORMED = 18, "somebody sends what is no request: look at the log of put"

@@ -48,6 +48,7 @@ _FILES: Final = (
     "checkpoint",
     "durable",
     "identity.json",
+    "kept.toml",
     "reserve",
     "brokerIdentity",
     "epochFileCheckpoint",

@@ -54,9 +54,13 @@ def make_private(directory: Path) -> None:
             raise PermissionError(f"{path} must belong to this user alone (mode 0700)")
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Node:
-    """One process's view of its node. Built in the process itself, after the fork."""
+    """One process's view of its node. Built in the process itself, after the fork.
+
+    `settings` are replaced between two cycles where they change while the node runs (`live_settings`); `taken` is the
+    number of the change that they have.
+    """
 
     store: Store
     runtime: Runtime
@@ -66,6 +70,7 @@ class Node:
     generation: int
     log: logging.Logger
     clock: Clock
+    taken: int = 0
 
     @classmethod
     def of(cls, store_root: Path, duty: Duty) -> "Node":
@@ -73,9 +78,10 @@ class Node:
         store = Store(store_root.resolve())
         runtime = runtime_of(store.root)
         positions = Positions.open(runtime.positions)
+        taken = positions.get(Position.SETTINGS)  # before the file is read, which is written first
         settings = Settings.from_json(store.settings.read_text(encoding="utf-8"))
         log = logging.getLogger(duty.label)
-        return cls(store, runtime, settings, positions, duty, positions.generation, log, SystemClock())
+        return cls(store, runtime, settings, positions, duty, positions.generation, log, SystemClock(), taken)
 
     @property
     def line(self) -> DutyLine:

@@ -31,6 +31,7 @@ from towline.runtime.settings import Settings
 from .context import Node
 from .duties import builder
 from .failure import write_failure
+from .live_settings import LiveSettings
 
 _PORTS: Final = ("ha_listen_port", *OF_CLIENTS)
 _OF_A_PORT: Final = (EADDRINUSE, EACCES)  # anything else is about the host
@@ -58,7 +59,8 @@ def run_worker(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
         def is_over() -> bool:
             return stopped() or node.positions.generation != mine
 
-        run(agent, bell, node.line, IdleSleep(node.line, address_of("zmq_poll")), is_over)
+        live = LiveSettings(node, agent)
+        run(agent, bell, node.line, IdleSleep(node.line, address_of("zmq_poll")), is_over, live.look)
     except CannotListen as error:
         return _give_up(log, store, duty, explain_bind_error(error, node.settings))
     except TowlineError as error:

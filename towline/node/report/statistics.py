@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from towline.errors import PositionsUnusable
 from towline.format.wire.refusals import Cause
-from towline.node.process.context import Node
+from towline.node.process.context import Node, open_node
 from towline.runtime.positions import Counter, Duty, Positions
 from towline.runtime.store_stats import BUCKETS_MS, SLOW_PUT_MS, SLOW_SEGMENT_MS, StoreStats, Total
 
@@ -79,6 +79,22 @@ def take(node: Node) -> Sample:
         segments_by_writer=by_writer,
         segments_slow=allocate.counter(Counter.LATE),
     )
+
+
+def measure(store: Path, interval_s: float, *, top: int, topic: str | None = None) -> dict[str, Any]:
+    """`between` of two moments of the running node, so many seconds apart. Raises NodeNotRunning."""
+    before = sample(store)
+    time.sleep(interval_s)
+    return between(before, sample(store), top=top, topic=topic)
+
+
+def sample(store: Path) -> Sample:
+    """`take` of the node on a store of this machine. Raises NodeNotRunning."""
+    node = open_node(store)
+    try:
+        return take(node)
+    finally:
+        node.positions.close()
 
 
 def between(before: Sample, after: Sample, *, top: int, topic: str | None = None) -> dict[str, Any]:

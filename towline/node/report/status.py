@@ -15,6 +15,7 @@ import psutil
 
 from towline.clock import boottime_ns
 from towline.errors import MalformedFile, NodeNotRunning
+from towline.format.files.topics import PERM_WRITE
 from towline.format.record.halts import remedy, why
 from towline.format.wire.refusals import Cause
 from towline.log.commitlog.cleaning import full_in_s
@@ -87,6 +88,8 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "started_ms": facts["started"],
             "broker_role": node.settings.broker_role.value,
             "flush_disk_type": node.settings.flush_disk_type.value,
+            "broker_permission": node.settings.broker_permission,
+            "read_only": not node.settings.broker_permission & PERM_WRITE,
             "transient_pool": describe_pool(PoolState(positions.get(Position.TRANSIENT_POOL)), node.settings),
             "transient_buffers": _buffers(node),
             "processes": processes,

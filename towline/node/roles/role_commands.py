@@ -5,21 +5,18 @@ a promotion continues it at the next start. Its result is in run/order_result.js
 """
 
 import json
-import os
 import select
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from towline.errors import NodeNotRunning, NothingToGiveUp, OrderTooOld, OrderUndone, PositionsUnusable
+from towline.errors import NodeNotRunning, NothingToGiveUp, OrderTooOld, OrderUndone
 from towline.log.files.store_files import write_atomically
 from towline.log.state.in_sync_file import InSyncFile
-from towline.node.process.context import runtime_in_use
 from towline.node.process.failure import error_of
+from towline.node.process.supervisor_bell import ring_supervisor
 from towline.places import Store
-from towline.runtime.doorbell import Ringer
 from towline.runtime.locks import store_holder
-from towline.runtime.positions import Duty, Positions
 
 from .promise import load_promise
 from .roles import MASTER
@@ -47,7 +44,7 @@ def submit_command(store_root: Path, order: dict[str, Any]) -> int:
         # A clock may go back: the result of an earlier command must not be taken for this one's.
         number = max([given, *(int(found.get("number", 0)) + 1 for found in before if found is not None)])
         write_atomically(store.order, json.dumps(order | {"number": number, "given": given}).encode())
-    _ring(store)
+    ring_supervisor(store)
     return number
 
 
@@ -133,17 +130,3 @@ def read_json_file(path: Path) -> dict[str, Any] | None:
     except _NO_NEWS:
         return None
     return found if isinstance(found, dict) else None
-
-
-def _ring(store: Store) -> None:
-    runtime = runtime_in_use(store.root)
-    try:
-        positions = Positions.open(runtime.positions, writable=False)
-    except PositionsUnusable:  # it is just starting, or stopping: it reads commands then
-        return
-    bell = runtime.bell(Duty.SUPERVISE.label)
-    if bell.exists() and os.access(bell, os.W_OK):
-        ringer = Ringer(positions, {Duty.SUPERVISE: bell})
-        ringer.ring()
-        ringer.close()
-    positions.close()

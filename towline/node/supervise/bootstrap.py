@@ -11,7 +11,7 @@ from towline.node.roles.role_commands import accept_loss_once
 from towline.places import Store
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty
-from towline.runtime.settings import Settings, read_settings
+from towline.runtime.settings import Settings, read_sources
 from towline.runtime.settings_model import BrokerRole
 
 from .supervisor import Supervisor
@@ -21,9 +21,10 @@ def start(
     role: str, asked: argparse.Namespace, store: Store, changes: dict[str, str], zygote: ZygoteClient
 ) -> Supervisor:
     """The supervisor of a node whose processes run. Raises what the settings and `Supervisor.start` raise."""
-    settings = settings_of(role, store.root, asked.config, changes)
+    settings, sources = settings_of(role, store.root, asked.config, changes)
     log = configure(Duty.SUPERVISE.label, asked.log_file)
-    supervisor = Supervisor(role, frozenset(asked.without), store, settings, log, zygote, alone=asked.alone)
+    log.setLevel(settings.log_level.value)
+    supervisor = Supervisor(role, frozenset(asked.without), store, settings, sources, log, zygote, alone=asked.alone)
     if asked.accept_loss:
         accept_loss_once(store)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -32,12 +33,15 @@ def start(
     return supervisor
 
 
-def settings_of(role: str, store: Path, config: Path | None, changes: dict[str, str]) -> Settings:
-    """The settings of a node of this role. Raises what `read_settings` raises, and BadSetting for another role's."""
+def settings_of(
+    role: str, store: Path, config: Path | None, changes: dict[str, str]
+) -> tuple[Settings, dict[str, str]]:
+    """The settings of a node of this role, and their sources. Raises what `read_sources` raises, and BadSetting for
+    another role's."""
     given = changes | {"store_path_root_dir": str(store)}
     if role == "slave":
         given = {"broker_role": BrokerRole.SLAVE.value} | given
-    settings = read_settings(config, given, os.environ)
+    settings, sources = read_sources(config, Store(store).kept_settings, given, os.environ)
     is_slave = settings.broker_role is BrokerRole.SLAVE
     if is_slave != (role == "slave"):
         why = f"a {role} cannot have it; leave it out, or start a {'slave' if is_slave else 'master'}"
@@ -46,4 +50,4 @@ def settings_of(role: str, store: Path, config: Path | None, changes: dict[str, 
         )
     if is_slave and settings.ha_master_address is None and not settings.ha_peers:
         raise BadSetting("ha_master_address", "", "flags", "a slave needs its master's host:port, or all of ha_peers")
-    return settings
+    return settings, sources

@@ -38,7 +38,7 @@ from towline.runtime.positions import Duty, Position, Positions, State
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
-from . import snapshot_store
+from . import changing, snapshot_store
 
 START_MAX_S: Final = 60.0
 START_STEP_MS: Final = 5
@@ -72,7 +72,8 @@ class Supervisor:
     asked: str  # the role that the command named: "master" or "slave"
     without: frozenset[str]  # labels of duties that are started by hand
     store: Store
-    given: Settings  # as the command and its file say; a role may change some
+    given: Settings  # as the command, its file and changes since say; a role may change some
+    sources: dict[str, str]  # where they came from
     log: logging.Logger
     zygote: ZygoteClient  # whose zygote has been started, and is ended by whoever did
     alone: bool = False  # the operator says that no peer can be master now
@@ -90,6 +91,7 @@ class Supervisor:
         self._reached("imported")
         self._lock = self._lock_store()
         self._abort = AbortFile(self.store.root)
+        changing.forget_changes(self.store)
         try:
             order = self._unfinished_command()
             outdated = expired_command(self.store, order, self.given.broker_id) if order is not None else None
@@ -127,6 +129,7 @@ class Supervisor:
             self._restart_due()
             self._report_silent()
             self._bell.drain()
+            changing.carry_out(self.store, self.given, self.sources, self._install, self.log)
             order = pending_command(self.store)
             if order is not None and not self._stopping:
                 self._execute(order)
@@ -363,6 +366,22 @@ class Supervisor:
             "processes": {duty.label: worker.pid for duty, worker in self._workers.items()},
         }
         write_atomically(self.store.node, json.dumps(facts, indent=1).encode())
+
+    # --- settings
+
+    def _install(self, given: Settings) -> int:
+        """Makes these the settings of the node; the number of the change. Each process takes them between two of its
+        cycles. Raises DiskFull, StoreNotWritable, SyncFailed: then nothing has changed."""
+        settings = as_role(given, self.role)
+        write_atomically(self.store.settings, settings.to_json().encode())
+        self.given, self.settings = given, settings
+        self.log.setLevel(settings.log_level.value)
+        changes = self._positions.writer(Position.SETTINGS, Duty.SUPERVISE)
+        changes.advance(changes.get() + 1)
+        ringer = Ringer(self._positions, {duty: self._runtime.bell(duty.label) for duty in Duty})
+        ringer.ring()
+        ringer.close()
+        return changes.get()
 
     # --- watching
 

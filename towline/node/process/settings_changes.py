@@ -1,0 +1,117 @@
+"""Changes of settings while a node runs, as they are asked for.
+
+    run/changes/NUMBER.json   {"settings": {key: value}, "keep": bool}, by who asks; then the supervisor's bell rings
+    run/changes/NUMBER.taken  the same, while the supervisor carries it out
+    run/changes/NUMBER.done   what came of it, by the supervisor; who asked deletes it
+    kept.toml                 what is to hold at the next start too, by the supervisor
+
+The supervisor checks a change, writes kept.toml, run/settings.json and SETTINGS, in this order, and rings every bell.
+Each process looks at SETTINGS between two cycles (`live_settings`), and says in its line which change it has taken. Who
+asks waits for that, so a change holds when the answer is there.
+"""
+
+import itertools
+import json
+import os
+import select
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from towline.errors import ChangeUndone, NodeNotRunning, PositionsUnusable
+from towline.log.files.store_files import write_atomically
+from towline.places import Store
+from towline.runtime.locks import store_holder
+from towline.runtime.positions import DutyLine, Positions, State
+from towline.runtime.settings import LIVE, Settings
+
+from .context import runtime_in_use
+from .duties import MODULES
+from .failure import error_of
+from .supervisor_bell import ring_supervisor
+
+WAIT_S: Final = 10.0
+_STEP_S: Final = 0.005
+_numbers: Final = itertools.count()
+
+
+def read_node_settings(store_root: Path) -> list[dict[str, Any]]:
+    """What the running node works by: key, value, default, live (the processes that take a change at run time, "" where
+    only a start does), kept (whether it was changed and kept). Raises NodeNotRunning."""
+    store = Store(store_root.resolve())
+    if not store_holder(store.lock):
+        raise NodeNotRunning(str(store.root))
+    values = json.loads(store.settings.read_text(encoding="utf-8"))
+    kept = tomllib.loads(store.kept_settings.read_text(encoding="utf-8")) if store.kept_settings.exists() else {}
+    defaults = json.loads(Settings.model_validate({}).to_json())
+    return [
+        {"key": key, "value": value, "default": defaults[key], "live": LIVE.get(key, ""), "kept": key in kept}
+        for key, value in sorted(values.items())
+        if key != "ignored"
+    ]
+
+
+def change_settings(
+    store_root: Path, settings: Mapping[str, object], *, keep: bool, timeout_s: float = WAIT_S
+) -> dict[str, Any]:
+    """Changes settings of the running node. settings: as they are then, by key; kept: whether they hold at the next
+    start too; waiting: processes that have not taken them yet, as they are in one long call, and will.
+
+    Raises what the supervisor refuses it with (UnknownSetting, BadSetting, FixedSetting, OverruledSetting, DiskFull,
+    StoreNotWritable, SyncFailed), NodeNotRunning, ChangeUndone.
+    """
+    store = Store(store_root.resolve())
+    if not store_holder(store.lock):
+        raise NodeNotRunning(str(store.root))
+    store.changes.mkdir(exist_ok=True)
+    asked = store.changes / f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}.json"
+    write_atomically(asked, json.dumps({"settings": dict(settings), "keep": keep}).encode())
+    ring_supervisor(store)
+    deadline = time.monotonic() + timeout_s
+    said = _await_outcome(store, asked, deadline)
+    number = said.pop("number")
+    return said | {"waiting": _await_taken(store, number, deadline)}
+
+
+def _await_outcome(store: Store, asked: Path, deadline: float) -> dict[str, Any]:
+    done = asked.with_suffix(".done")
+    while not done.exists():
+        if not store_holder(store.lock):
+            raise NodeNotRunning(str(store.root))
+        if time.monotonic() > deadline:
+            asked.unlink(missing_ok=True)  # what nobody has begun yet is not made later
+            raise ChangeUndone(str(store.root))
+        select.select([], [], [], _STEP_S)
+    said: dict[str, Any] = json.loads(done.read_bytes())
+    done.unlink()
+    if "error" in said:
+        raise error_of(said["error"], "the node")
+    return said
+
+
+def _await_taken(store: Store, number: int, deadline: float) -> list[str]:
+    """Waits until every process works by change `number`; labels of those that do not until the deadline."""
+    try:
+        positions = Positions.open(runtime_in_use(store.root).positions, writable=False)
+    except PositionsUnusable:  # a new generation begins, with the new settings
+        return []
+    generation = positions.generation
+    try:
+        while True:
+            behind = [duty.label for duty in MODULES if _is_behind(positions.duty(duty), number)]
+            if not behind or positions.generation != generation or not generation:
+                return []
+            if time.monotonic() > deadline:
+                return behind
+            select.select([], [], [], _STEP_S)
+    finally:
+        positions.close()
+
+
+def _is_behind(line: DutyLine, number: int) -> bool:
+    """Of one that was killed nothing is waited for: whoever takes its place starts with the change."""
+    return (
+        line.state not in (State.ABSENT, State.STOPPED) and line.taken < number and Path(f"/proc/{line.pid}").exists()
+    )
