@@ -33,7 +33,7 @@ def new(
     as_json: Json = False,
 ) -> None:
     """Make a key, and the ring with the nodes' own key if there is none. Nodes that run know it at once."""
-    load_module("towline.runtime.ring_certificate", "server")  # where a ring is made
+    load_module("towline.node.ring_certificate", "server")  # where a ring is made
     load_module("towline.cli.keys_work", "cli").new(name, directory, [one.value for one in role], as_json)
 
 

@@ -50,7 +50,7 @@ ADMIN_ASKS: Final = frozenset(  # questions that change what is everybody's, or 
         *("node_status", "node_stats", "node_settings", "node_configure"),
     }
 )
-_MAKER: Final = "towline.runtime.ring_certificate"  # clients make none, and do not have what it takes
+_MAKER: Final = "towline.node.ring_certificate"  # clients make none, and do not have what it takes
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SECRET_MODE: Final = 0o600
