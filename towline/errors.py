@@ -309,7 +309,12 @@ class LinkRefused(TowlineError, remedy=Remedy.FIX_SETTINGS):
     code: str
     sentence: str
     template = "the link was refused ({code}): {sentence}"
-    advice = "connect to the process that belongs to this cluster and store, with a client of its version"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        if self.code == "NOT_MASTER":
+            return "give that address, or those of all nodes with commas, so that the master is found"
+        return "connect to the process that belongs to this cluster and store, with a client of its version"
 
 
 class NoAnswer(TowlineError, remedy=Remedy.RETRY):

@@ -19,10 +19,20 @@ from tests.processes.nodes import free_port, processes_of
 from towline.start import home
 
 from .conftest import Done
-from .test_node_commands import SMALL, TOWLINE
+from .test_node_commands import TOWLINE
 
-NO_PORTS = [f"--set={name}_port=0" for name in ("listen", "put", "serve", "ha_listen", "schedule")]
-SETTINGS = [*SMALL[:-6], *NO_PORTS]
+SETTINGS = tuple(
+    f"--set={key}={value}"
+    for key, value in {
+        "mapped_file_size_commit_log": 1048576,
+        "max_message_size": 65536,
+        "request_size_max": 262144,
+        "max_hash_slot_num": 1000,
+        "max_index_num": 10000,
+        "listen_port": 0,
+        "ha_listen_port": 0,
+    }.items()
+)
 TYPED = re.compile(r"`([^`]+)`")
 SMALLER = "mapped_file_size_commit_log"
 

@@ -104,9 +104,10 @@ def undeclared(source: Source) -> list[Broken]:
     ]
 
 
-def test_every_dependency_is_pinned_to_a_compatible_release():
-    loose = [str(each) for each in declared(*every_extra()).values() if not re.match(r"(~=|==)\d", str(each.specifier))]
-    assert not loose, f"pyproject.toml: pin these with ~= or ==: {loose}"
+def test_every_dependency_has_an_oldest_and_a_newest_release():
+    bounded = re.compile(r"(~=|==)\d[\d.]*|<\d[\d.]*,>=\d[\d.]*")
+    loose = [str(each) for each in declared(*every_extra()).values() if not bounded.fullmatch(str(each.specifier))]
+    assert not loose, f"pyproject.toml: pin these with ~=, == or >= and <: {loose}"
 
 
 def test_the_lock_holds_every_direct_dependency_at_a_version_that_is_allowed():
