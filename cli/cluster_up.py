@@ -32,7 +32,7 @@ from .cluster_nodes import (
 )
 from .first_start import shown_compiling
 from .interrupts import Interrupts
-from .output import FAILED, add_row, progress_console, show, table
+from .output import FAILED, add_row, progress_console, remedy_of, show, table
 
 STEP_S: Final = 0.05
 JOIN_MAX_S: Final = 60.0
@@ -61,7 +61,7 @@ class Outcome:
         return found | ({"sentence": self.sentence, "remedy": self.remedy} if self.sentence else {})
 
     def failed(self, error: TowlineError) -> None:
-        self.what, self.sentence, self.remedy = FAILS, error.describe(), error.advice
+        self.what, self.sentence, self.remedy = FAILS, error.describe(), remedy_of(error)
 
 
 class Starting:

@@ -27,5 +27,5 @@ def demo(
     only if nothing was lost or doubled and both CommitLogs are the same bytes. Where Java 17 and the extra `spark` are
     there, Spark then reads the slave's store while it runs, draws delays, and verifies the master against the slave.
     """
-    status: int = load_module("towline.cli.demo_run", "server").run(store, limit, out if spark else None, as_json)
+    status: int = load_module("towline.cli.demo_run", "demo").run(store, limit, out if spark else None, as_json)
     return status

@@ -10,8 +10,11 @@ from .options import Json
 
 def dev(
     port: Annotated[
-        int, typer.Option("--port", min=1, max=65535, help="TCP port of RocketMQ's clients and ours.")
-    ] = 10_911,
+        int | None,
+        typer.Option(
+            "--port", min=1, max=65535, help="TCP port of RocketMQ's clients and ours; without it the node's settings."
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")
     ] = None,

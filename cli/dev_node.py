@@ -27,7 +27,7 @@ SMALL: Final = {
 }
 
 
-def run(port: int, settings: list[str], as_json: bool) -> int:
+def run(port: int | None, settings: list[str], as_json: bool) -> int:
     """Until Ctrl-C, SIGTERM or the end of the node. The exit status: 0 where it was stopped in order."""
     with Interrupts() as interrupts, ExitStack() as ending:
         with interrupts.held():
@@ -51,7 +51,7 @@ def run(port: int, settings: list[str], as_json: bool) -> int:
 
 
 def _show(store: Path, as_json: bool) -> None:
-    [address] = node_facts(store)["endpoints"]["remoting"]
+    address, *_ = node_facts(store)["endpoints"]["remoting"]  # at 10911 there are RocketMQ's two others too
     result = {"endpoint": address, "store": str(store)}
 
     def render(console: Console) -> None:

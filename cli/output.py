@@ -49,7 +49,12 @@ def show_error(error: str, sentence: str, remedy: str, as_json: bool) -> None:
 
 
 def show_towline_error(error: TowlineError, as_json: bool) -> None:
-    show_error(type(error).__name__, error.describe(), error.advice, as_json)
+    show_error(type(error).__name__, error.describe(), remedy_of(error), as_json)
+
+
+def remedy_of(error: TowlineError) -> str:
+    """What to do about it, and where there is more: the notes of who raised it."""
+    return "; ".join([error.advice, *getattr(error, "__notes__", ())])
 
 
 def table(*columns: str) -> Table:

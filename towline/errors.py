@@ -5,6 +5,7 @@ crosses process borders. A class without a docstring is explained by its templat
 """
 
 from enum import Enum
+from shlex import quote
 from typing import Any, ClassVar, dataclass_transform
 
 
@@ -72,7 +73,7 @@ class MalformedFile(TowlineError, remedy=Remedy.FIX_DISK):
 
     path: str
     problem: str
-    advice = "restore the file from a copy, or run `towline store verify` and `towline store repair`"
+    advice = "restore the file from a copy, or run `towline store verify` and `towline store repair --yes`"
 
 
 class MalformedFrame(TowlineError, remedy=Remedy.FIX_CALL):
@@ -145,7 +146,10 @@ class StoreTaken(TowlineError, remedy=Remedy.FIX_CALL):
 
     store: str
     pid: int  # 0 if unknown
-    advice = "stop that node (`towline master stop`), or use another store directory"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return f"stop that node (`towline master stop --store {quote(self.store)}`), or use another store directory"
 
     def describe(self) -> str:
         return f"the store {self.store} is in use by process {self.pid or 'of another program'}"
@@ -161,7 +165,11 @@ class StoreNotWritable(TowlineError, remedy=Remedy.FIX_DISK):
 class NodeNotRunning(TowlineError, remedy=Remedy.FIX_CALL):
     store: str
     template = "no node is running on {store}"
-    advice = "start it with `towline master start` or `towline slave start`"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        where = f"--store {quote(self.store)}"
+        return f"start it with `towline master start {where}` or `towline slave start {where}`"
 
 
 class NodeStillRunning(TowlineError, remedy=Remedy.RETRY):
@@ -197,7 +205,7 @@ class StartFailed(TowlineError):
     duty: str
     said: str
     template = "{duty} did not start: {said}"
-    advice = "read run/node.log below the store directory; the last lines say why"
+    advice = "remove the cause that is named, then start it again"
 
 
 class TooManyQueues(TowlineError, remedy=Remedy.FIX_SETTINGS):
@@ -234,7 +242,10 @@ class IllegalMessageId(TowlineError, remedy=Remedy.FIX_CALL):
 class UnknownTopic(TowlineError, remedy=Remedy.FIX_CALL):
     topic: str
     template = "the topic {topic!r} does not exist here"
-    advice = "create it (`towline topic create`), or set auto_create_topic_enable"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return f"create it (`towline topic create {quote(self.topic)}`), or set auto_create_topic_enable on the node"
 
 
 class UnknownQueue(TowlineError, remedy=Remedy.FIX_CALL):
@@ -284,7 +295,10 @@ class CannotListen(TowlineError, remedy=Remedy.FIX_SETTINGS):
     reason: str
     holder: str = ""  # who listens there, "" if unknown
     setting: str = ""  # that names the endpoint, "" if unknown
-    advice = "stop who has it, or start with another one (`--set KEY=VALUE`, or in the settings file)"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return f"stop who has it, or give another one (`--set {self.setting or 'KEY'}=VALUE`, or in the settings file)"
 
     def describe(self) -> str:
         said = f", as {self.setting} says" if self.setting else ""
@@ -295,7 +309,12 @@ class LinkRefused(TowlineError, remedy=Remedy.FIX_SETTINGS):
     code: str
     sentence: str
     template = "the link was refused ({code}): {sentence}"
-    advice = "connect to the process that belongs to this cluster and store, with a client of its version"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        if self.code == "NOT_MASTER":
+            return "give that address, or those of all nodes with commas, so that the master is found"
+        return "connect to the process that belongs to this cluster and store, with a client of its version"
 
 
 class NoAnswer(TowlineError, remedy=Remedy.RETRY):
@@ -314,7 +333,14 @@ class SegmentSizeMismatch(TowlineError, remedy=Remedy.FIX_SETTINGS):
     length: int
     configured: int
     template = "{path} is {length} bytes long, the configured size is {configured}"
-    advice = "set the segment size the store was made with, or restore the file from a copy; never change it in place"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        made = f"`--set mapped_file_size_commit_log={self.length}` if it is {self.length}"
+        return (
+            f"start with the segment size that the store was made with ({made}), or restore the file from a copy; "
+            "never change the size of a store"
+        )
 
 
 class ForeignFile(TowlineError, remedy=Remedy.FIX_DISK):
@@ -323,7 +349,10 @@ class ForeignFile(TowlineError, remedy=Remedy.FIX_DISK):
     path: str
     why: str
     template = "{path} {why}"
-    advice = "move the file out of the directory, or run `towline store repair`; only segments may stand there"
+    advice = (
+        "move the file out of the directory, or run `towline store repair --yes`, which moves it to diverged/; only "
+        "segments may stand there"
+    )
 
 
 class DiskFull(TowlineError, remedy=Remedy.FIX_DISK):
@@ -331,6 +360,23 @@ class DiskFull(TowlineError, remedy=Remedy.FIX_DISK):
     size: int
     template = "no room for {size} bytes of {path}"
     advice = "free space on that file system, or shorten the time for which files are kept"
+
+
+class NoFirstSegment(DiskFull):
+    """A new store lies on a file system without room for a segment: nothing could be put there."""
+
+    available: int
+    advice = (
+        "free that much, name a store directory on another file system (--store), or take smaller segments, as in "
+        "`--set mapped_file_size_commit_log=16777216`"
+    )
+
+    def describe(self) -> str:
+        missing = self.size - self.available
+        return (
+            f"no room for the first segment in {self.path}: it needs {self.size:,} bytes, {self.available:,} are "
+            f"available, {missing:,} are missing (DISK_FULL)"
+        )
 
 
 class RuntimeDirectoryFull(DiskFull):
@@ -417,7 +463,9 @@ class QueueGap(TowlineError, remedy=Remedy.FIX_DISK):
         "the record at {physical_offset} is number {queue_offset} of queue {queue_id} of {topic}, where number {due} "
         "is due"
     )
-    advice = "stop the node and run `towline store repair`: it fills what is missing, or names the record to step over"
+    advice = (
+        "stop the node and run `towline store repair --yes`: it fills what is missing, or names the record to step over"
+    )
 
 
 # --- settings
@@ -489,8 +537,8 @@ class QueueDamaged(TowlineError, remedy=Remedy.FIX_DISK):
     problem: str
     template = "entry {offset} of queue {queue_id} of {topic!r} is damaged: {problem}"
     advice = (
-        "stop the node and run `towline store repair`, which derives its queues anew; with `seek` a reader goes on "
-        "behind the entry"
+        "stop the node and run `towline store repair --yes`, which derives its queues anew; with `seek` a reader goes "
+        "on behind the entry"
     )
 
 

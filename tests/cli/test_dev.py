@@ -45,7 +45,8 @@ def nothing_is_left(tmp_path: Path, store: str) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_takes_and_gives_messages_until_it_is_interrupted_and_leaves_nothing(tmp_path, number):
-    with running(tmp_path, "--port", free_port()) as (process, facts):
+    further = [f"--set={key}={free_port()}" for key in ("fast_listen_port", "name_server_port")]  # as beside 10911
+    with running(tmp_path, "--port", free_port(), *further) as (process, facts):
         with Producer(facts["endpoint"]) as producer, Consumer(facts["endpoint"], "orders", start="first") as consumer:
             assert producer.send(Message("orders", b"hello")).acknowledged
             assert [message.body for message in consumer.poll(10_000)] == [b"hello"]

@@ -33,9 +33,19 @@ def project() -> dict[str, Any]:
 
 
 def declared(*extras: str) -> dict[str, Requirement]:
-    """Distribution -> requirement: what every installation has, plus the extras."""
+    """Distribution -> requirement: what every installation has, plus the extras and those that they name."""
     table = project()["project"]
-    lines = table["dependencies"] + [line for extra in extras for line in table["optional-dependencies"][extra]]
+    lines, waiting, seen = list(table["dependencies"]), list(extras), set[str]()
+    while waiting:
+        extra = waiting.pop()
+        if extra in seen:
+            continue
+        seen.add(extra)
+        for line in table["optional-dependencies"][extra]:
+            if (wanted := Requirement(line)).name == table["name"]:
+                waiting += wanted.extras
+            else:
+                lines.append(line)
     return {canonicalize_name(Requirement(line).name): Requirement(line) for line in lines}
 
 
@@ -94,9 +104,10 @@ def undeclared(source: Source) -> list[Broken]:
     ]
 
 
-def test_every_dependency_is_pinned_to_a_compatible_release():
-    loose = [str(each) for each in declared(*every_extra()).values() if not re.match(r"(~=|==)\d", str(each.specifier))]
-    assert not loose, f"pyproject.toml: pin these with ~= or ==: {loose}"
+def test_every_dependency_has_an_oldest_and_a_newest_release():
+    bounded = re.compile(r"(~=|==)\d[\d.]*|<\d[\d.]*,>=\d[\d.]*")
+    loose = [str(each) for each in declared(*every_extra()).values() if not bounded.fullmatch(str(each.specifier))]
+    assert not loose, f"pyproject.toml: pin these with ~=, == or >= and <: {loose}"
 
 
 def test_the_lock_holds_every_direct_dependency_at_a_version_that_is_allowed():
@@ -157,6 +168,13 @@ def test_files_that_pyproject_names_exist():
 def test_what_is_imported_is_declared_and_a_client_gets_by_on_the_dependencies_alone():
     broken = [each for source in sources() for each in undeclared(source)]
     assert not broken, told(broken)
+
+
+@pytest.mark.parametrize(
+    ("extra", "brings"), [("demo", "server"), ("drill", "server"), ("pytest", "server"), ("loadtest", "cli")]
+)
+def test_an_extra_brings_what_its_command_needs(extra, brings):
+    assert declared(brings).keys() < declared(extra).keys()
 
 
 def test_what_is_declared_for_the_server_is_imported():

@@ -13,6 +13,8 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CELL_END = re.compile(r"(?<!\\)\|")
 CODE = ("python", "sh")
 OUTPUT = "text"
+STORES = {PAGE: "/tmp/shop", README: "/tmp/m"}  # what a page calls the directory that it works in
+_DRAWING_ENDS = "\n## Start\n"
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Block:
     output: str | None = None
 
 
-def blocks(page: str) -> list[Block]:
-    """Code of the page in order. A block of text belongs to the code before it; other kinds are no code."""
+def blocks(page: str, *, others: tuple[str, ...] = ()) -> list[Block]:
+    """Code of the page in order. A block of text belongs to the code before it; `others` are kinds that are no code."""
     found: list[Block] = []
     for match in _FENCE.finditer(page):
         kind, code = match[1], match[2]
@@ -35,10 +37,15 @@ def blocks(page: str) -> list[Block]:
             assert found, f"line {line}: output of nothing"
             assert found[-1].output is None, f"line {line}: a second output of the block at line {found[-1].line}"
             found[-1] = Block(found[-1].kind, found[-1].code, found[-1].line, code)
-        else:
+        elif kind not in others:
             assert kind in CODE, f"line {line}: a block of kind {kind!r} is not run by the tests"
             found.append(Block(kind, code, line))
     return found
+
+
+def blocks_of_readme() -> list[Block]:
+    drawing, _, rest = README.read_text(encoding="utf-8").partition(_DRAWING_ENDS)
+    return blocks("\n" * (drawing.count("\n") + 2) + rest)
 
 
 def rows(page: str, name: str) -> Iterator[list[str]]:

@@ -12,13 +12,15 @@ class StoreFault(TowlineError, remedy=Remedy.FIX_DISK):
 class DurableLost(MalformedFile):
     """How far the log is durable is not known, so a torn end looks like a corrupt one."""
 
-    advice = "run `towline store repair`: it reads the whole log and writes the file anew"
+    advice = "run `towline store repair --yes`: it reads the whole log and writes the file anew"
 
 
 class DerivedFileSize(SegmentSizeMismatch):
     """A queue or index file has another size than the settings say."""
 
-    advice = "set the sizes the store was made with, or run `towline store repair`: it derives queues and index anew"
+    advice = (
+        "set the sizes the store was made with, or run `towline store repair --yes`: it derives queues and index anew"
+    )
 
 
 class SaveInDoubt(StoreNotWritable):
@@ -30,7 +32,7 @@ class SaveInDoubt(StoreNotWritable):
 
 
 class RepairRefused(StoreFault, remedy=Remedy.FIX_CALL):
-    """`towline store repair` would have to guess."""
+    """`towline store repair --yes` would have to guess."""
 
     path: str
     at: int  # byte in the file

@@ -310,8 +310,9 @@ class Connection:
         self._not_before[endpoint] = time.monotonic() + seconds
 
     def _why(self, endpoints: list[str]) -> str:
+        """What an attempt ended with says more than how far the next one is."""
         troubles = {
-            endpoint: self._trying[endpoint].trouble if endpoint in self._trying else self._troubles.get(endpoint, "")
+            endpoint: self._troubles.get(endpoint) or (link.trouble if (link := self._trying.get(endpoint)) else "")
             for endpoint in endpoints
         }
         if len(endpoints) == 1:

@@ -27,7 +27,7 @@ Words = npt.NDArray[np.int32]
 Rows = npt.NDArray[np.void]
 
 _PACKAGE: Final = Path(__file__).parents[1]
-_WITHOUT_CODE: Final = ("__init__", "__main__", "load", "machine_code")  # no kernel depends on these modules
+_WITHOUT_CODE: Final = ("__init__", "__main__", "beside", "load", "machine_code")  # no kernel depends on these modules
 _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 # Modules whose numbers kernels contain.
 _LAYOUTS: Final = (
@@ -251,6 +251,11 @@ def keep() -> None:
 def are_loaded() -> bool:
     """Whether machine code was there, so that nothing is compiled."""
     return _LOADED is not None
+
+
+def is_cold() -> bool:
+    """Whether all kernels are to be compiled, and other processes would find them in the cache."""
+    return _LOADED is None and _CACHE is not None and _PACKAGE.is_dir() and not any(_CACHE.rglob("*.nbi"))
 
 
 def _keep() -> None:

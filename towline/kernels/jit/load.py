@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final, TypeAlias
 
-from . import machine_code
+from . import beside, machine_code
 
 # Gets how many modules are compiled, and how many there are.
 Compiling: TypeAlias = Callable[[int, int], None]
@@ -38,8 +38,8 @@ TOOLS: Final = ("scan.verify", "put.ring_load", "scan.heads", "scan.pairs")  # n
 def load_all(compiling: Compiling = lambda done, of: None) -> int:
     """Imports the kernels, compiling what the cache does not have; returns how many are ready.
 
-    `compiling` is told of each module where machine code has to be made, which takes a minute of CPU: before the first
-    too, and before another process is waited for, that makes it.
+    `compiling` is told of each module where machine code has to be made, which takes a minute of CPU, of two CPUs where
+    there are two: before the first too, and before another process is waited for, that makes it.
     """
     return _load(MODULES, compiling)
 
@@ -52,7 +52,12 @@ def load_tools(compiling: Compiling = lambda done, of: None) -> int:
 def _load(names: tuple[str, ...], compiling: Compiling) -> int:
     machine_code.when_missing(lambda: compiling(0, len(names)))
     compiled = import_module(_COMPILED)
+    other = beside.begin() if compiled.is_cold() else None
+    if other is not None:
+        names = (*beside.THERE, *(name for name in names if name not in beside.THERE))
     for number, name in enumerate(names, 1):
+        if other is not None and name not in beside.THERE:
+            other.wait()
         import_module(f"towline.kernels.{name}")
         if not compiled.are_loaded():
             compiling(number, len(names))

@@ -30,6 +30,7 @@ MACHINE_CODE: Final = "towline.kernels.jit.machine_code"
 KERNELS: Final = "towline.kernels.jit.load"
 WORKER: Final = "towline.node.process.worker"
 RECOVER: Final = "towline.node.supervise.recover"
+FAILURE: Final = "towline.node.process.failure"
 FIRST_S: Final = 0.2  # a duty that clients wait for does not wait for the imports of others
 
 
@@ -86,8 +87,9 @@ class Zygote:
             try:
                 die_with_parent(zygote)
                 status = self._become(label)
-            except Exception:
+            except Exception as error:
                 logging.getLogger(label).exception("ends by an error that nobody expected")
+                import_module(FAILURE).leave_unexpected(self._store, label, error)
             finally:
                 sys.stderr.flush()
                 os._exit(status)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
 
-from towline.errors import NodeNotRunning, NodeStillRunning, StartFailed, StoreNotWritable
+from towline.errors import NodeNotRunning, NodeStillRunning, StartFailed, StoreNotWritable, TowlineError
 from towline.node.process.failure import error_of
 from towline.node.process.zygote_client import COMPILE_MAX_S
 from towline.places import Store
@@ -40,10 +40,18 @@ class Launched:
     readable: IO[bytes]
 
     def await_ready(self, timeout_s: float = START_MAX_S, compiling: Compiling = lambda done, of: None) -> None:
-        """Until the node serves. Raises the TowlineError that kept it from starting; its supervisor has gone then.
+        """Until the node serves. Raises the TowlineError that kept it from starting, with a note of the node's log; its
+        supervisor has gone then.
 
         A first start on a machine compiles before the time begins: `compiling` gets how much of it is done.
         """
+        try:
+            self._await_ready(timeout_s, compiling)
+        except TowlineError as error:
+            error.add_note(f"the node's log: {Store(self.store).node_log}")
+            raise
+
+    def _await_ready(self, timeout_s: float, compiling: Compiling) -> None:
         deadline = time.monotonic() + timeout_s
         said = b""
         poll = select.poll()

@@ -25,7 +25,7 @@ from towline.log.state.truncation_file import take_back_word
 from towline.node.process.context import make_private, runtime_of
 from towline.node.process.duties import STOP_ORDER, duties_of
 from towline.node.process.endpoints import endpoints_of
-from towline.node.process.failure import facts_of, read_failure
+from towline.node.process.failure import facts_of, forget_failures, read_failure
 from towline.node.process.zygote_client import Exit, ZygoteClient
 from towline.node.roles.promise import NOTHING, load_promise
 from towline.node.roles.role_commands import PROMOTE, drop_command, expired_command, finish_command, pending_command
@@ -39,6 +39,7 @@ from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
 from . import changing, snapshot_store
+from .room import need_first_segment
 
 START_MAX_S: Final = 60.0
 START_STEP_MS: Final = 5
@@ -294,9 +295,12 @@ class Supervisor:
             make_private(self._runtime.root)
         except OSError as error:
             raise StoreNotWritable(str(self._runtime.root), str(error)) from None
-        for leftover in (*self._runtime.root.glob("*.sock"), *self.store.run.glob("*.failure")):
+        for leftover in self._runtime.root.glob("*.sock"):
             leftover.unlink()
+        forget_failures(self.store)
         ReserveFile(self.store.root, self.settings.reserve_file_size).give_up_when_full()
+        if not running:
+            need_first_segment(self.store, self.settings)
         write_atomically(self.store.settings, self.settings.to_json().encode())
         self._ask(role, order, running)
         identity = IdentityFile(self.store.root)

@@ -1,0 +1,232 @@
+"""What a refusal names as its remedy is typed as it stands, and the refused command then works."""
+
+import json
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.processes.disks import small_memory
+from tests.processes.nodes import free_port, processes_of
+from towline.start import home
+
+from .conftest import Done
+from .test_node_commands import TOWLINE
+
+SETTINGS = tuple(
+    f"--set={key}={value}"
+    for key, value in {
+        "mapped_file_size_commit_log": 1048576,
+        "max_message_size": 65536,
+        "request_size_max": 262144,
+        "max_hash_slot_num": 1000,
+        "max_index_num": 10000,
+        "listen_port": 0,
+        "ha_listen_port": 0,
+    }.items()
+)
+TYPED = re.compile(r"`([^`]+)`")
+SMALLER = "mapped_file_size_commit_log"
+
+
+@dataclass
+class Typist:
+    """Types commands in a shell of their own: a node outlives it. `store` is where the node's files are."""
+
+    store: Path
+
+    def __call__(self, command: str, *more: str) -> Done:
+        """`towline` and everything behind it. A command that starts a node does so with small files."""
+        words = shlex.split(command)[1:]
+        words += [*(SETTINGS if "start" in words else ()), *more]
+        done = subprocess.run([*TOWLINE, *words, "--json"], cwd=home(), capture_output=True, text=True, timeout=200)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def refused(self, command: str, *more: str) -> list[str]:
+        """What a refusal has in backticks."""
+        done = self(command, *more)
+        assert done.status in (1, 2), done
+        return TYPED.findall(f"{done.document['sentence']}; {done.document['remedy']}")
+
+    def works(self, command: str, *more: str) -> None:
+        done = self(command, *more)
+        assert done.status == 0, done
+
+
+@pytest.fixture
+def typist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Typist]:
+    runtime = tempfile.mkdtemp(prefix="tl-", dir="/dev/shm")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    made = Typist(tmp_path / "store")
+    yield made
+    stop(made)
+    shutil.rmtree(runtime)
+
+
+def stop(typist: Typist) -> None:
+    if processes_of(typist.store):
+        typist.works(f"towline master stop --store {typist.store}")
+
+
+def test_a_node_that_does_not_run_is_started(typist: Typist) -> None:
+    put = f"towline put orders hello --store {typist.store}"
+    started, _ = typist.refused(put)
+    typist.works(started)
+    typist.works(put)
+
+
+def test_a_store_in_use_is_left_by_the_node_that_is_stopped(typist: Typist) -> None:
+    start = f"towline master start --store {typist.store}"
+    typist.works(start)
+    [stopped] = typist.refused(start)
+    typist.works(stopped)
+    typist.works(start)
+
+
+def test_a_topic_that_is_not_there_is_created_and_a_command_without_a_node_gets_a_context(typist: Typist) -> None:
+    typist.works(f"towline master start --store {typist.store}")
+    get = "towline get orders"
+    added, *_ = typist.refused(get)
+    typist.works(added, "here", "--store", str(typist.store))
+    [created] = typist.refused(get)
+    typist.works(created)
+    typist.works(get)
+
+
+def test_a_setting_that_is_misspelt_is_written_as_the_sentence_has_it(typist: Typist) -> None:
+    start = f"towline master start --store {typist.store}"
+    done = typist(start, "--set", "flush_disc_type=SYNC_FLUSH")
+    [meant] = re.findall(r"did you mean '(\w+)'", str(done.document["sentence"]))
+    typist.works(start, "--set", f"{meant}=SYNC_FLUSH")
+
+
+def test_a_port_that_is_taken_is_set_to_another_one(typist: Typist) -> None:
+    start = f"towline master start --store {typist.store}"
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        [option] = typist.refused(start, "--set", f"listen_port={listening.getsockname()[1]}")
+        assert option == "--set listen_port=VALUE"
+        typist.works(start, *option.replace("VALUE", str(free_port())).split())
+
+
+def test_a_node_that_other_machines_reach_gets_keys_or_does_without(typist: Typist, tmp_path: Path) -> None:
+    start = f"towline master start --store {typist.store}"
+    open_to_all = ("--set", "listen_host=0.0.0.0", "--set", f"ha_listen_port={free_port()}")
+    done = typist(start, *open_to_all)
+    assert "or pass --insecure" in str(done.document["sentence"])
+    typist.works(start, *open_to_all, "--insecure")
+    stop(typist)
+    [made] = typist.refused(start, *open_to_all)
+    typist.works(made, "--dir", str(tmp_path / "keys"), "app", "--role", "producer")
+    typist.works(start, *open_to_all, "--set", f"keys_dir={tmp_path / 'keys'}")
+
+
+def test_a_master_whose_peers_are_silent_starts_alone(typist: Typist) -> None:
+    start = f"towline master start --store {typist.store}"
+    typist.works(start)
+    stop(typist)
+    own, other = free_port(), free_port()
+    peers = ("--set", f"ha_peers=0=127.0.0.1:{own},1=127.0.0.1:{other}", "--set", f"ha_listen_port={own}")
+    assert "say --alone" in str(typist(start, *peers).document["remedy"])
+    typist.works(start, *peers, "--alone")
+
+
+def _foreign(store: Path) -> None:
+    (store / "commitlog" / "notes.txt").write_text("what somebody left here")
+
+
+def _torn(store: Path) -> None:
+    (store / "durable").write_bytes((store / "durable").read_bytes()[:10])
+
+
+@pytest.mark.parametrize("damage", [_foreign, _torn])
+def test_a_store_that_is_refused_is_repaired(typist: Typist, damage: Callable[[Path], None]) -> None:
+    start = f"towline master start --store {typist.store}"
+    typist.works(start)
+    typist.works(f"towline put orders hello --store {typist.store}")
+    stop(typist)
+    damage(typist.store)
+    [repaired] = typist.refused(start)
+    typist.works(repaired, "--store", str(typist.store))
+    typist.works(start)
+    typist.works(f"towline get orders --store {typist.store}")
+
+
+def test_another_segment_size_is_that_of_the_store(typist: Typist) -> None:
+    start = f"towline master start --store {typist.store}"
+    typist.works(start)
+    stop(typist)
+    [option] = typist.refused(start, "--set", f"{SMALLER}=2097152")
+    typist.works(start, *option.split())
+
+
+def test_a_disk_without_room_for_a_segment_has_room_for_a_smaller_one(typist: Typist) -> None:
+    with small_memory(100 << 20) as disk:
+        typist.store = disk / "store"
+        start = f"towline master start --store {typist.store}"
+        done = typist(start, "--set", f"{SMALLER}=1073741824")
+        assert done.document["error"] == "NoFirstSegment"
+        missing = re.search(
+            r"it needs ([\d,]+) bytes, ([\d,]+) are available, ([\d,]+)", str(done.document["sentence"])
+        )
+        assert missing
+        needs, available, lacks = (int(each.replace(",", "")) for each in missing.groups())
+        assert lacks == needs - available > 0
+        assert f"the node's log: {typist.store}/run/node.log" in str(done.document["remedy"])
+        assert Path(f"{typist.store}/run/node.log").is_file()
+        [option] = TYPED.findall(str(done.document["remedy"]))
+        typist.works(start, *option.split(), "--set", "reserve_file_size=1048576")
+        typist.works(f"towline put orders hello --store {typist.store}")
+        stop(typist)
+
+
+def test_a_disk_that_is_full_is_named_by_whichever_process_needs_it(typist: Typist) -> None:
+    """The first state file of any process finds no room; the file that says so has none either."""
+    with small_memory(16 << 20) as disk:
+        typist.store = disk / "store"
+        start = f"towline master start --store {typist.store} --set reserve_file_size=0"
+        typist.works(start)
+        typist.works(f"towline put orders hello --store {typist.store}")
+        stop(typist)
+        for spare in (0, 4, 8, 12, 16, 24):  # KiB
+            fill(disk, spare << 10)
+            done = typist(start)
+            if done.status == 0:
+                break
+            assert "exit status" not in str(done.document["sentence"]), done
+            assert "No space left" in str(done.document["sentence"]) or done.document["error"] == "DiskFull", done
+            assert str(typist.store / "run" / "node.log") in str(done.document["remedy"])
+        stop(typist)
+        (disk / "fill").unlink()
+        typist.works(start)
+        stop(typist)
+
+
+def fill(disk: Path, spare: int) -> None:
+    """Takes all but `spare` bytes."""
+    (disk / "fill").unlink(missing_ok=True)
+    with (disk / "fill").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1 << 16))
+        except OSError:
+            file.truncate(max(0, file.tell() - spare))
+
+
+def test_a_directory_that_cannot_be_written_is_named(typist: Typist, tmp_path: Path) -> None:
+    with small_memory(1 << 20) as disk:
+        (disk / "store").mkdir()
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        done = typist(f"towline master start --store {disk / 'store'}")
+        assert done.document["error"] == "StoreNotWritable"
+        assert f"{disk}/store cannot be written: Read-only file system" in json.dumps(done.document)
+        assert "name another one with --store" in str(done.document["remedy"])
+        typist.works(f"towline master start --store {typist.store}")
