@@ -5,6 +5,7 @@ greenlets run: then contexts and pollers are those of zmq.green. No other module
 """
 
 import os
+import struct
 import sys
 import warnings
 from typing import Any, Final, TypeAlias
@@ -27,6 +28,7 @@ SOCKETS_MAX: Final = 1_023
 # it is reached, notes it when the connection ends, and aborts the process (`!_io_error`) at the next heartbeat. What a
 # peer may have under way is bounded by its own credit, and by its share (`shares`, H21).
 RECEIVED_MAX: Final = 0
+_EVENT: Final = struct.Struct("=Hi")
 HANDSHAKE_MS: Final = 5_000
 HEARTBEAT_MS: Final = 2_000
 HEARTBEAT_TIMEOUT_MS: Final = 10_000
@@ -92,3 +94,9 @@ def set_common(socket: Socket, frame_size_max: int, high_water: int) -> None:
     socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
     socket.set(zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS)
     socket.set(zmq.IPV6, 1)  # both address families
+
+
+def next_event(monitor: Socket) -> tuple[int, int]:
+    """The event that waits at a monitor, and its value (zmq_socket_monitor(3)). pyzmq's own function loads asyncio."""
+    event, value = _EVENT.unpack(monitor.recv_multipart(zmq.NOBLOCK)[0])
+    return event, value

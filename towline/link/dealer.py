@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from towline.errors import InvalidEndpoint, LinkRefused, MalformedFrame, NoAnswer
 from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX
 
 from . import wire
-from .context import Context, Socket, new_poller, set_common
+from .context import Context, Socket, new_poller, next_event, set_common
 from .endpoints import parse
 from .handshake import NOT_GREETED, encode_greeting, read_refusal, read_welcome
 from .keys import Key
@@ -203,8 +202,7 @@ class Link:
     def _watch(self) -> None:
         """Reads what ZeroMQ reports about the connection. One connection is all a link has."""
         while int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN:
-            message = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            event, value = message["event"], message["value"]
+            event, value = next_event(self._monitor)
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._connected = True
             elif event == zmq.EVENT_CONNECT_RETRIED:

@@ -27,11 +27,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from towline.limits import KIB, LINK_MEMORY_MAX, LINK_PEERS_MAX, LINK_SHARE_MAX, MIB
 
-from .context import Socket, new_poller
+from .context import Socket, new_poller, next_event
 from .memory_limit import anonymous_bytes, trim_memory
 
 STRANGER_MAX: Final = MIB  # bytes from who has not greeted
@@ -230,11 +229,10 @@ class PeerShares:
     def _watch(self) -> None:
         """Who came and who left."""
         while int(self._monitor.get(zmq.EVENTS)) & zmq.POLLIN:
-            message = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            descriptor = int(message["value"])
-            if message["event"] == zmq.EVENT_ACCEPTED:
+            event, descriptor = next_event(self._monitor)
+            if event == zmq.EVENT_ACCEPTED:
                 self.find(descriptor)
-            elif message["event"] == zmq.EVENT_DISCONNECTED:
+            elif event == zmq.EVENT_DISCONNECTED:
                 with self._lock:
                     if descriptor in self._connections:
                         self._closing[self._connections[descriptor]] = time.monotonic() + PARTING_S
