@@ -18,11 +18,10 @@ def new(name: str, directory: Path, roles: list[str], as_json: bool) -> None:
     def render(console: Console) -> None:
         if made_ring:
             console.print(
-                f"made the ring {directory}: copy it to every node, start them with keys_dir={directory}", markup=False
+                f"made what the nodes have of {directory}: copy it to every node, start them with keys_dir={directory}",
+                markup=False,
             )
-        console.print(
-            f"{handed} is for {name} alone: {ENVIRONMENT}={handed.name}, or keys=... of a client", markup=False
-        )
+        console.print(f"{handed} is for {name} alone: {ENVIRONMENT}={handed.name}", markup=False)
 
     show(result, as_json, render)
 

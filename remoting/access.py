@@ -11,10 +11,15 @@ from typing import Final
 from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.signing import ACCESS_KEY, SIGNATURE, signature
+from towline.limits import LOOK_MS
 from towline.link.keys import ADMIN, AuthorizedKeys, Key
+from towline.runtime.remoting_counts import Ending
+
+from .connections import Connection, Connections
 
 PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
+REVOKED_EVERY_MS: Final = 500
 KNOWN_S: Final = 1.0  # a revoked key is refused this late at most: reading the directory costs more than a send
 _PRODUCERS: Final = frozenset(
     {
@@ -70,12 +75,18 @@ class Access:
         self._keys = keys
         self._known: dict[str, tuple[Key, str]] = {}  # by access key, with the secret key: until the directory is read
         self._known_until = 0.0
+        self._revoked_at = 0
 
     @property
     def is_open(self) -> bool:
         return self._keys is None
 
-    def check(self, request: Command) -> None:
+    @property
+    def look_ms(self) -> int:
+        """How long nobody has to look for revoked keys."""
+        return LOOK_MS if self._keys is None else REVOKED_EVERY_MS
+
+    def check(self, request: Command, connection: Connection) -> None:
         """Raises RequestRefused for one without a signature, with a wrong one, or of a key without the role."""
         if self._keys is None or request.code == RequestCode.TOWLINE:  # there the greeting is signed
             return
@@ -90,6 +101,19 @@ class Access:
         if not key.may_greet_as & roles_for(request.code):
             why = f"request {request.code} is for {' or '.join(sorted(roles_for(request.code)))}, and {key.name!r} is "
             raise RequestRefused(ResponseCode.NO_PERMISSION, why + ", ".join(key.roles))
+        connection.key = key
+
+    def cut_revoked(self, connections: Connections, now_ms: int) -> None:
+        """Ends, from time to time, the connections whose key was revoked, or is another by now. They hear nothing more:
+        held pulls, checks of transactions and members of groups end with them."""
+        if self._keys is None or now_ms < self._revoked_at:
+            return
+        self._revoked_at = now_ms + REVOKED_EVERY_MS
+        held = {each: each.key for each in connections if each.key is not None}
+        gone = self._keys.revoked(set(held.values()))
+        for connection, key in held.items():
+            if key in gone:
+                connections.end(connection, Ending.REVOKED, f"its key {key.name!r} was revoked")
 
     def _find(self, keys: AuthorizedKeys, name: str) -> tuple[Key, str] | None:
         now = time.monotonic()

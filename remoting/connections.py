@@ -26,6 +26,7 @@ from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import ONE_WAY, Command, encode, frame_size
 from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
+from towline.link.keys import Key
 from towline.link.log_files import FileRegion
 from towline.runtime.remoting_counts import Ending, RemotingCounts, Total
 
@@ -70,6 +71,7 @@ class Connection:
         self.half_groups: set[str] = set()  # producer groups of halves that it was the last to send
         self.keeps_silent = False
         self.puts = False  # it may send puts of ours (`tunnels`)
+        self.key: Key | None = None  # by which it was let in last
         self._in = bytearray()
         self._out: deque[memoryview | FileRegion] = deque()
         self._out_size = 0

@@ -66,7 +66,7 @@ class GroupSearch:
     def _search(self) -> None:
         found = self._finder.find().get("remoting", [])
         if self._is_slave:
-            self.master = found[0].removeprefix("tcp://") if found else ""
+            self.master = found[0].partition("://")[2] if found else ""
         own_epoch = self._node.positions.get(Position.EPOCH)
         epoch = self._finder.epoch if self._is_slave and self.master else own_epoch
         others = {slave_id(node): where for node, (of, where) in self._finder.readable.items() if of == epoch}

@@ -68,6 +68,7 @@ class NameServerAgent:
         self._poller = Poller(bell.fileno(), self._connections.fileno())
         self._search = GroupSearch(node)
         self._topics = TopicRoutes(TopicsFile(node.store.config / "topics.json"), self._broker, settings)
+        self._access = Access(key_ring_of(node))
         names = Names(self._topics, settings)
         handlers: dict[int, Handler] = {code: alone(handle) for code, handle in names.handlers().items()}
         handlers |= {code: alone(partial(self._ask, tell)) for code, tell in names.placed().items()}
@@ -77,7 +78,7 @@ class NameServerAgent:
             handlers |= self._replica.handlers()
         self._tunnels = self._make_tunnels()
         handlers[RequestCode.TOWLINE] = self._tunnels.handle
-        self._requests = Requests(self._connections, node.line, Access(key_ring_of(node)), handlers, self._refuse)
+        self._requests = Requests(self._connections, node.line, self._access, handlers, self._refuse)
         gc.freeze()
 
     def _make_tunnels(self) -> Tunnels:
@@ -108,6 +109,7 @@ class NameServerAgent:
         done = self._connections.cycle()
         if self._replica is not None:
             done += self._replica.cycle(now_ms)
+        self._requests.cut_revoked(now_ms)
         done += self._tunnels.cycle(now_ms)
         if self._waiting and self._search.is_over:
             waiting, self._waiting = self._waiting, []
@@ -137,7 +139,7 @@ class NameServerAgent:
     def sleep_ms(self) -> int:
         if self._waiting or self._tunnels.are_greeting:
             return SEARCH_MS
-        return COMMIT_MS if self._replica is not None and self._replica.is_due else self._tunnels.look_ms
+        return COMMIT_MS if self._replica is not None and self._replica.is_due else self._access.look_ms
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         return self._poller.poll(timeout_ms, rest) and self._poller.ready(self._bell.fileno())

@@ -54,10 +54,14 @@ class Requests:
         handler = self._handlers.get(request.code, self._other)
 
         def checked() -> None:
-            self._access.check(request)
+            self._access.check(request, connection)
             handler(connection, request, answer)
 
         self.attempt(checked, answer)
+
+    def cut_revoked(self, now_ms: int) -> None:
+        """Ends connections whose key was revoked."""
+        self._access.cut_revoked(self._connections, now_ms)
 
     def attempt(self, handle: Callable[[], None], answer: Answer) -> None:
         """Handles a request, now or later, and answers with the reason where it is refused."""

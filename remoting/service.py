@@ -345,6 +345,7 @@ class RemotingAgent:
         for link, cycle in zip(self._links, self._link_cycles, strict=True):
             if due or (link is not None and self._poller.ready(link)):
                 done += cycle(now_ms)
+        self._requests.cut_revoked(now_ms)
         return done + self._tunnels.cycle(now_ms)
 
     def sleep_ms(self) -> int:
@@ -356,7 +357,7 @@ class RemotingAgent:
         waits = self._consumers.are_due or self._transactions.pauses(now_ms) or not all(self._links)
         waits = waits or self._pops.are_due or bool(self._subjects.busy)
         waits = waits or self._offsets.are_due or self._log_reads.is_due
-        return EVERY_MS if waits else self._tunnels.look_ms
+        return EVERY_MS if waits else self._access.look_ms
 
     def wait(self, timeout_ms: int, rest: IdleSleep | None) -> bool:
         self._listen(not self._put.is_full)

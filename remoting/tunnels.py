@@ -36,7 +36,6 @@ from towline.format.wire.frames import (
 from towline.format.wire.frames import PUT as PUT_HEAD
 from towline.limits import (
     KIB,
-    LOOK_MS,
     MIB,
     REQUEST_GROUPS_MAX,
     REQUEST_SIZE_MAX,
@@ -46,10 +45,10 @@ from towline.limits import (
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.handshake import MALFORMED, NOT_GREETED, encode_refusal, encode_welcome, parse_greeting
-from towline.link.keys import AuthorizedKeys, RoleRefused, check_ask
+from towline.link.keys import ADMIN, AuthorizedKeys, Key, RoleRefused, check_ask
 from towline.link.log_files import LogFiles
 from towline.link.poller import Poller
-from towline.link.signature import KEY_REFUSED, verify
+from towline.link.signature import verify
 from towline.node.peers.peer_server import NOT_MASTER
 from towline.runtime.remoting_counts import Ending, Total
 
@@ -65,14 +64,21 @@ _FLAGS_AT: Final = PULL.offset["flags"]
 _MOST_AT: Final = PULL.offset["max_bytes"]
 _ANSWER_FLAGS_AT: Final = PULL_ANSWER.offset["flags"]
 WAITING_MAX: Final = 64  # messages of a client for a link that is being greeted
-REVOKED_EVERY_MS: Final = 500
 LOOK_EVERY_MS: Final = 2  # at the links of one client, whether they show something or not; the next one's turn is then
 UNREAD_MAX: Final = MIB  # bytes of answers that a client has not read, before no more are taken for it
 HEAD_MAX: Final = PUT_HEAD.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC_SIZE_MAX)  # of a put
 PUT: Final = "put"
 SERVE: Final = "serve"
 SCHEDULE: Final = "schedule"
-_MAIN: Final = {"producer": PUT, "consumer": SERVE, "admin": SERVE, "forwarder": SERVE}  # who answers a greeting
+FORWARDER: Final = "forwarder"  # a slave of the node, for its readers
+COMMIT: Final = "group_commit"
+_MAIN: Final = {"producer": PUT, "consumer": SERVE, ADMIN: SERVE, FORWARDER: SERVE}  # who answers a greeting
+_MAY_ASK: Final = {  # role -> the processes that it may ask, where keys say who is who
+    "producer": frozenset({PUT, SCHEDULE}),
+    "consumer": frozenset({SERVE}),
+    ADMIN: frozenset({PUT, SERVE, SCHEDULE}),
+    FORWARDER: frozenset({SERVE}),
+}
 _OF_PUT: Final = frozenset({"create_topic", "alter_topic", "delete_topic"})
 _OF_BOTH: Final = frozenset({"route", "topics"})  # put makes a topic that is asked for
 _OF_SCHEDULE: Final = "transaction_"
@@ -90,12 +96,11 @@ class Way:
 
 @dataclass(slots=True, eq=False)
 class Tunnel:
-    """A client that has greeted: its facts, the name of its key, its links by process."""
+    """A client that has greeted: its facts, its links by process."""
 
     connection: Connection
     version: int
     facts: dict[str, Any]
-    key: str
     main: str
     ways: dict[str, Way] = field(default_factory=dict)
     files: LogFiles | None = None
@@ -131,17 +136,12 @@ class Tunnels:
         self._context, self._poller, self._endpoints, self._put = context, poller, endpoints, put
         self._connections, self._keys, self._now_ms, self._log = connections, keys, now_ms, log
         self._tunnels: dict[Connection, Tunnel] = {}
-        self._look_at = self._revoked_at = 0
+        self._look_at = 0
         self._turns: deque[Tunnel] = deque()  # of clients to be looked at
         self._unread: set[Connection] = set()  # of clients that have to read before they get more
 
     def __len__(self) -> int:
         return len(self._tunnels)
-
-    @property
-    def look_ms(self) -> int:
-        """How long nobody has to look here while nothing comes."""
-        return REVOKED_EVERY_MS if self._keys is not None and self._tunnels else LOOK_MS
 
     @property
     def are_greeting(self) -> bool:
@@ -166,22 +166,13 @@ class Tunnels:
 
     def cycle(self, now_ms: int) -> int:
         """Goes on with greetings, takes answers that the poller has seen, and those of a client whose turn it is;
-        returns how much of both. Who has a key that was revoked is cut off."""
-        if self._keys is not None and now_ms >= self._revoked_at:
-            self._revoked_at = now_ms + REVOKED_EVERY_MS
-            self._cut_revoked(self._keys)
+        returns how much of both."""
         looked = None
         if self._turns and now_ms >= self._look_at:
             self._look_at = now_ms + LOOK_EVERY_MS
             self._turns.rotate(-1)
             looked = self._turns[-1]
         return sum(self._cycle(tunnel, tunnel is looked) for tunnel in tuple(self._tunnels.values()))
-
-    def _cut_revoked(self, keys: AuthorizedKeys) -> None:
-        gone = keys.revoked({tunnel.key for tunnel in self._tunnels.values()})
-        for tunnel in [each for each in self._tunnels.values() if each.key in gone]:
-            self._refuse(tunnel.connection, LinkRefused(KEY_REFUSED, f"the key {tunnel.key!r} was revoked"))
-            self._end(tunnel.connection, Ending.REVOKED, f"its key {tunnel.key!r} was revoked")
 
     def go_on(self) -> int:
         """Takes more answers for those who have read; returns how many."""
@@ -223,7 +214,7 @@ class Tunnels:
             main = _MAIN.get(role) if isinstance(role, str) else None
             if main is None:
                 raise LinkRefused("ROLE", f"the role {role!r} has no use at this port; {', '.join(_MAIN)} have")
-            key = "" if self._keys is None else verify(greeting.facts, self._keys, self._now_ms()).name
+            key = None if self._keys is None else verify(greeting.facts, self._keys, self._now_ms())
             most = self._connections.tunnels_max
             if connection not in self._tunnels and len(self._tunnels) >= most:
                 raise LinkRefused("FULL", f"{most} clients are served at this port already")
@@ -232,8 +223,9 @@ class Tunnels:
             return
         self.ended(connection)
         connection.keep_alive()
-        connection.puts = role != "consumer" and self._put is not None
-        self._tunnels[connection] = tunnel = Tunnel(connection, greeting.version, greeting.facts, key, main)
+        connection.puts = role in ("producer", ADMIN) and self._put is not None
+        connection.key = key
+        self._tunnels[connection] = tunnel = Tunnel(connection, greeting.version, greeting.facts, main)
         self._turns.append(tunnel)
         self._connections.counts.set(Total.OWN_CLIENTS, len(self._tunnels))
         self._way(tunnel, main)
@@ -270,12 +262,12 @@ class Tunnels:
     def _take_question(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
         question = read_json(parts[1])
         op = question.get("op")
+        process = _process_for(op, tunnel.main)
         try:
-            check_ask(op, tunnel.key, tunnel.facts.get("role"))
+            _check_role(op, process, str(tunnel.facts.get("role")), tunnel.connection.key)
         except RoleRefused as refused:
             self._answer_no(tunnel, parts, type(refused).__name__, str(refused))
             return
-        process = _process_for(op, tunnel.main)
         if process in self._endpoints:
             self._send(tunnel, process, parts)
         else:
@@ -288,7 +280,7 @@ class Tunnels:
 
     def _take_pull(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
         """Answers at once where serve is not needed, to who is welcome there. Raises MalformedFrame."""
-        if tunnel.main != SERVE:
+        if tunnel.main != SERVE or tunnel.facts.get("role") == FORWARDER:
             raise MalformedFrame("pulls come from consumers and admins, and this is none")
         answer = None
         if self._pulls is not None and tunnel.ways[SERVE].is_greeted and tunnel.connection.held < UNREAD_MAX:
@@ -421,6 +413,17 @@ class Tunnels:
     def _end(self, connection: Connection, ending: Ending, why: str) -> None:
         self._connections.end(connection, ending, why)
         self.ended(connection)
+
+
+def _check_role(op: object, process: str, role: str, key: Key | None) -> None:
+    """Raises RoleRefused for a question that is not for who asks. Without keys everybody may be who he says he is."""
+    if role == FORWARDER and op != COMMIT:
+        raise RoleRefused(str(op), role, "clients")
+    if key is None:
+        return
+    check_ask(op, key.name, role)
+    if process not in _MAY_ASK[role]:
+        raise RoleRefused(str(op), role, "consumers and admins" if process == SERVE else "producers and admins")
 
 
 def _process_for(op: object, main: str) -> str:

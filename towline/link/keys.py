@@ -19,7 +19,8 @@ import logging
 import os
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -68,8 +69,9 @@ class BadKeys(TowlineError, remedy=Remedy.FIX_SETTINGS):
 class RoleRefused(TowlineError, remedy=Remedy.FIX_CALL):
     op: str
     role: str
-    template = "{op} is for admins, and this link is a {role}'s"
-    advice = "use a key with the role admin"
+    whom: str
+    template = "{op} is for {whom}, and this link is a {role}'s"
+    advice = "use a key with that role, as that role"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ class Listed:
 def check_ask(op: object, key: str, role: object) -> None:
     """Raises RoleRefused for a question that the role does not allow; `key` is "" where no keys are asked for."""
     if key and isinstance(op, str) and op in ADMIN_ASKS and role != ADMIN:
-        raise RoleRefused(str(op), str(role))
+        raise RoleRefused(op, str(role), "admins")
 
 
 class AuthorizedKeys:
@@ -134,10 +136,13 @@ class AuthorizedKeys:
         key = self._names.get(name)
         return None if key is None else (key, access_secret(self.server.secret, key.public))
 
-    def revoked(self, names: set[str]) -> set[str]:
-        """Those of these names that have no allowed key any more; "" is nobody's."""
+    def revoked(self, keys: Iterable[Key]) -> set[Key]:
+        """Those of these keys that are not allowed any more, or not as they were: a new key may have the name of one
+        that was lost. None while the directory cannot be read: nobody new comes in then."""
         self._refresh()
-        return names - self._names.keys() - {NODE, ""}
+        if self._seen is None:
+            return set()
+        return {key for key in keys if key is not self._node and self._names.get(key.name) != key}
 
     def _refresh(self) -> None:
         """A directory's own time is not enough: `cp` fills a file after it was made, and two changes may share a tick.
@@ -148,8 +153,9 @@ class AuthorizedKeys:
         try:
             with os.scandir(_allowed(self.directory)) as entries:
                 for entry in entries:
-                    found = entry.stat()
-                    seen.append((entry.name, found.st_ino, found.st_mtime_ns, found.st_size))
+                    with suppress(FileNotFoundError):  # one that was revoked, or renamed, just now
+                        found = entry.stat()
+                        seen.append((entry.name, found.st_ino, found.st_mtime_ns, found.st_size))
         except OSError as error:  # it is being changed, or gone: read again the next time
             if self._names:
                 log.error("no key opens anything: %s", error)
@@ -167,18 +173,18 @@ def access_secret(server_secret: str, public: str) -> str:
 
 
 def make_node_keys(directory: Path) -> bool:
-    """Makes what the nodes have of a ring, where it is not there; whether there was none. It takes what the extra
+    """Makes what the nodes have of a ring, where it is not there; whether something was made. It takes what the extra
     `server` has. Raises BadKeys."""
-    known = _server(directory).exists()
+    known, made = _server(directory).exists(), not certificate_of(directory).exists()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not certificate_of(directory).exists():
+    if made:
         _write_durably(certificate_of(directory), import_module(_MAKER).make_certificate(), _SECRET_MODE)
     if known:
         read_key(_server(directory))
     else:
         public, secret = zmq.curve_keypair()
         _write(_server(directory), Key("server", (), public.decode(), secret.decode()), _SECRET_MODE)
-    return not known
+    return made or not known
 
 
 def new_key(directory: Path, name: str, roles: Sequence[str]) -> Path:
@@ -221,7 +227,7 @@ def revoke_key(directory: Path, name: str) -> None:
 
 def list_keys(directory: Path) -> list[Listed]:
     """Every key of the directory, allowed ones first. Raises BadKeys."""
-    AuthorizedKeys(directory)
+    read_key(_server(directory))
     allowed = [Listed(key, False) for key in _keys_in(_allowed(directory))]
     return allowed + [Listed(key, True) for key in _keys_in(_revoked(directory))]
 
@@ -263,7 +269,12 @@ def _is_key(text: str) -> bool:
 def environment_key() -> Key | None:
     """The key in the file that TOWLINE_KEYS names, None where it names none. Raises BadKeys."""
     path = os.environ.get(ENVIRONMENT)
-    return read_key(Path(path)) if path else None
+    if not path:
+        return None
+    key = read_key(Path(path))
+    if not key.access:
+        raise BadKeys(path, "it is no file of a client: one of those in `handed` is wanted")
+    return key
 
 
 def _keys_in(directory: Path, *, skipping: bool = False) -> list[Key]:
@@ -290,6 +301,9 @@ def certificate_of(directory: Path) -> Path:
 
 def _check_certificate(path: Path) -> None:
     """Raises BadKeys."""
+    if not path.exists():
+        why = "the ring has no certificate: `towline keys new` makes one, on one machine; copy it to every node"
+        raise BadKeys(str(path), why)
     try:
         mode, text = path.stat().st_mode & 0o777, path.read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:

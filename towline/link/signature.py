@@ -32,7 +32,7 @@ def verify(facts: Mapping[str, Any], keys: AuthorizedKeys, now_ms: int) -> Key:
     """The key that signed the facts. Raises LinkRefused: none, one not allowed, another role, a wrong signature."""
     name = facts.get(ACCESS_KEY)
     if not isinstance(name, str):
-        raise LinkRefused(KEY_REFUSED, "a key is wanted: give `keys`; `towline keys new` makes them")
+        raise LinkRefused(KEY_REFUSED, "a key is wanted: TOWLINE_KEYS=FILE; `towline keys new` makes them")
     found = keys.access(name)
     if found is None:
         raise LinkRefused(KEY_REFUSED, f"no key {name[:64]!r} is allowed: it is unknown there, or was revoked")
@@ -42,7 +42,9 @@ def verify(facts: Mapping[str, Any], keys: AuthorizedKeys, now_ms: int) -> Key:
         raise LinkRefused(KEY_REFUSED, f"the signature of {key.name!r} is wrong")
     signed_at = facts.get(SIGNED_AT)
     if not isinstance(signed_at, int) or abs(now_ms - signed_at) > VALID_MS:
-        raise LinkRefused(KEY_REFUSED, f"the greeting was signed at {signed_at!r} ms, and here it is {now_ms}")
+        raise LinkRefused(
+            KEY_REFUSED, f"the greeting was signed at {signed_at!r} ms, here it is {now_ms}: set both clocks"
+        )
     role = facts.get("role")
     if role not in key.may_greet_as:
         raise LinkRefused(KEY_REFUSED, f"{key.name!r} may be {', '.join(key.roles)}, and greets as {role!r}")
