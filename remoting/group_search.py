@@ -22,7 +22,7 @@ class GroupSearch:
         self._node, settings = node, node.settings
         where = f"{settings.broker_ip1}:{settings.listen_port}"
         self._is_slave = settings.broker_role is BrokerRole.SLAVE
-        reads = settings.slave_read_enable and bool(settings.ha_peers)
+        reads = settings.slave_read_enable
         self._own = {slave_id(settings.broker_id): where} if self._is_slave and reads else {}
         self.master = "" if self._is_slave else where
         self.slaves: Mapping[int, str] = self._own

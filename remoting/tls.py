@@ -18,6 +18,8 @@ from towline.runtime.settings_model import TlsMode
 
 HANDSHAKE: Final = 0x16  # first byte of a TLS connection; a frame begins with 0 or 1
 NO_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x28"  # an alert of TLS 1.2: fatal, handshake_failure
+_BY_RING: Final = "TOWLINE_KEYS=FILE, of a key of its ring"
+_BY_EITHER: Final = f"{_BY_RING}, or write tls://HOST:PORT"
 _PLAIN_MAX: Final = 64 * 1024  # bytes that are read out of a connection at once
 
 
@@ -49,10 +51,12 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What connections have to begin with. Without a `context` nobody gets TLS; `enforced`: nobody goes without."""
+    """What connections have to begin with. Without a `context` nobody gets TLS; `enforced`: nobody goes without.
+    `only_ring`: the certificate is the ring's, and for no host."""
 
     context: ssl.SSLContext | None = None
     enforced: bool = False
+    only_ring: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -67,7 +71,7 @@ class Security:
             return cls()
         if own is not None and ring is not None:
             own.sni_callback = partial(_choose, ring)
-        return cls(own or ring, mode is TlsMode.ENFORCING)
+        return cls(own or ring, mode is TlsMode.ENFORCING, only_ring=own is None)
 
     def begin(self, said: bytes) -> "Tls | None":
         """By what a client sends first. Raises BeginsWrong."""
@@ -76,7 +80,7 @@ class Security:
                 raise BeginsWrong("it begins with TLS, for which no certificate is set", NO_TLS)
             return Tls(self.context)
         if self.enforced:
-            raise BeginsWrong("it begins without TLS, which is enforced", _only_tls(said))
+            raise BeginsWrong("it begins without TLS, which is enforced", _only_tls(said, self.only_ring))
         return None
 
 
@@ -89,9 +93,10 @@ class Tls:
         self._is_ready = False
 
     def decrypt(self, data: bytes) -> bytes:
-        """What the client said. Raises ssl.SSLError, ConnectionError where it has ended the connection."""
+        """What the client said. Raises ssl.SSLError, and ConnectionError where it has ended the connection and said
+        nothing before."""
         self._came.write(data)
-        said = []
+        said: list[bytes] = []
         try:
             if not self._is_ready:
                 self._tls.do_handshake()
@@ -99,6 +104,8 @@ class Tls:
             while part := self._tls.read(_PLAIN_MAX):
                 said.append(part)
         except ssl.SSLWantReadError:
+            return b"".join(said)
+        if said:  # a last word, which is answered as over plain TCP; what comes after it is the end of the connection
             return b"".join(said)
         raise ConnectionResetError("the client has ended TLS")
 
@@ -125,7 +132,7 @@ def _choose(ring: ssl.SSLContext, tls: ssl.SSLObject, host: str | None, _: ssl.S
         tls.context = ring
 
 
-def _only_tls(said: bytes) -> bytes:
+def _only_tls(said: bytes, only_ring: bool) -> bytes:
     """For clients of ours, who learn by it what to write; others are told nothing."""
     try:
         size = frame_size(said)
@@ -133,5 +140,5 @@ def _only_tls(said: bytes) -> bytes:
             return b""
     except MalformedFrame:
         return b""
-    refused = LinkRefused(TLS_REFUSED, "this port takes TLS only: use a key file of its ring, or write tls://HOST:PORT")
+    refused = LinkRefused(TLS_REFUSED, f"this port takes TLS only: {_BY_RING if only_ring else _BY_EITHER}")
     return b"".join(encode_message(encode_refusal(refused), from_node=True))

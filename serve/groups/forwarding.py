@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any, Final
 
-from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError
+from towline.errors import InvalidEndpoint, LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
 from towline.link.dealer import await_any
 from towline.link.poller import Poller
@@ -18,11 +18,13 @@ from towline.node.peers.find_master import MasterFinder
 from towline.node.peers.handshake import own_facts
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_of
+from towline.node.roles.roles import MASTER
 
 from .errors import GroupRefused, Refusal
 from .watching import ReplyAddress
 
 FORWARDED: Final = ("group_commit",)
+NO_MASTER: Final = "NOT_MASTER"
 FORWARDER: Final = "forwarder"  # the role in the greeting at the master's remoting port
 WAITING_MAX: Final = 4_096
 GREET_MS: Final = 500
@@ -126,7 +128,7 @@ class MasterServe:
         for endpoint in masters.get("remoting", ()):
             try:
                 return self._handle_question(endpoint, question)
-            except (NoAnswer, LinkRefused, MalformedFrame) as error:
+            except (NoAnswer, LinkRefused, MalformedFrame, InvalidEndpoint) as error:
                 self.close_link()
                 self._finder.forget()
                 self._log_once(f"commits cannot be forwarded: {error}")
@@ -165,7 +167,7 @@ class MasterServe:
 
     def _linked(self, endpoint: str) -> TcpLink:
         link = self._link
-        if link is not None and link.endpoint == endpoint and not link.lost:
+        if link is not None and link.endpoint == endpoint and not link.has_ended:
             return link
         self.close_link()
         link = TcpLink(endpoint, own_facts(self._node, FORWARDER), key=self._key)
@@ -186,10 +188,12 @@ class MasterServe:
 
 
 def _greet(link: TcpLink) -> None:
-    """Raises LinkRefused; NoAnswer after GREET_MS."""
+    """Raises LinkRefused, also by a node that is no master, which might be ourselves; NoAnswer after GREET_MS."""
     deadline = time.monotonic() + GREET_MS / 1000
-    while link.try_greet() is None:
+    while (welcome := link.try_greet()) is None:
         left_ms = int((deadline - time.monotonic()) * 1000)
         if left_ms <= 0:
             raise NoAnswer(link.endpoint, GREET_MS, link.trouble)
         await_any((link,), left_ms)
+    if welcome.get("broker_role") != MASTER:
+        raise LinkRefused(NO_MASTER, f"{link.endpoint} is no master but {welcome.get('broker_role')!r}")

@@ -2,10 +2,12 @@
 files of a ring of keys."""
 
 import json
+import os
 import select
 import socket as sockets
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.endpoints import ipc_endpoint
 from towline.link.keys import (
+    ENVIRONMENT,
     NODE,
     AuthorizedKeys,
     BadKeys,
@@ -26,6 +29,7 @@ from towline.link.keys import (
     RoleRefused,
     certificate_of,
     check_ask,
+    environment_key,
     list_keys,
     make_node_keys,
     new_key,
@@ -255,7 +259,7 @@ def test_too_much_memory_cuts_every_peer_and_the_next_comes_in(
         server.receive()
         return link.try_greet() is not None
 
-    until(welcomed, "the welcome at the door that was opened again")
+    until(welcomed, "the welcome at the port that was opened again")
     link.send(REQUEST)
     assert until(lambda: poller.poll(20), "the request")
     receive(server)
@@ -307,7 +311,7 @@ def test_the_nodes_own_key_forwards_and_is_never_revoked(keys_dir: Path) -> None
     found = running.access(NODE)
     assert found is not None
     assert (found[0].may_greet_as, found[1]) == ({"forwarder"}, running.as_client.access)
-    assert running.revoked({NODE, ""}) == set()
+    assert running.revoked([found[0]]) == set()
 
 
 def test_a_keys_directory_that_changes_in_any_way_is_noticed(keys_dir: Path, tmp_path: Path) -> None:
@@ -319,17 +323,21 @@ def test_a_keys_directory_that_changes_in_any_way_is_noticed(keys_dir: Path, tmp
     assert not roles_of(running, "late")
     path.write_text(whole)
     assert roles_of(running, "late") == {"consumer"}
+    was = running.access("late")[0]
     path.write_text(whole.replace("consumer", "producer"))
     assert roles_of(running, "late") == {"producer"}
-    assert running.revoked({"late", "other"}) == {"other"}
+    ((now, _),) = [running.access("late")]
+    assert running.revoked([now, was]) == {was}, "it may do what it may not any more"
     (keys_dir / "allowed").rename(tmp_path / "away")
     assert not roles_of(running, "late")
-    assert running.revoked({"late"}) == {"late"}
+    assert running.revoked([now]) == set(), "nobody is known to be revoked"
     (tmp_path / "away").rename(keys_dir / "allowed")
     assert roles_of(running, "late") == {"producer"}
     revoke_key(keys_dir, "late")
-    assert running.revoked({"late"}) == {"late"}
-    assert [(listed.key.name, listed.revoked) for listed in list_keys(keys_dir)] == [("late", True)]
+    assert running.revoked([now]) == {now}
+    new_key(keys_dir, "late", ["producer"])
+    assert running.revoked([now]) == {now}, "another key of the same name"
+    assert [(listed.key.name, listed.revoked) for listed in list_keys(keys_dir)] == [("late", False), ("late", True)]
 
 
 def test_a_ring_has_a_certificate_that_key_files_carry_and_its_key_stays_there(keys_dir: Path) -> None:
@@ -352,7 +360,7 @@ def test_a_ring_without_a_certificate_gets_one_and_is_none_before(keys_dir: Path
         AuthorizedKeys(keys_dir)
     with pytest.raises(BadKeys, match="by a ring without a certificate: a new one is wanted"):
         read_key(handed)
-    make_node_keys(keys_dir)
+    assert make_node_keys(keys_dir)
     AuthorizedKeys(keys_dir)
 
 
@@ -363,6 +371,41 @@ def new_key_of_before(keys_dir: Path) -> Path:
     handed.write_text(json.dumps({"name": "old", "roles": ["admin"], "public": pair[0], "access": "0" * 64}))
     handed.chmod(0o600)
     return handed
+
+
+def test_what_is_no_file_of_a_client_is_not_used_as_one(keys_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would sign with nothing, and send in clear."""
+    new_key(keys_dir, "alice", ["producer"])
+    for path in (keys_dir / "allowed" / "alice.json", keys_dir / "server.secret.json"):
+        monkeypatch.setenv(ENVIRONMENT, str(path))
+        with pytest.raises(BadKeys, match="no file of a client"):
+            environment_key()
+
+
+def test_who_is_renamed_while_the_directory_is_read_locks_nobody_out(
+    keys_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = AuthorizedKeys(keys_dir)
+    for name in ("alice", "bob"):
+        key_for(keys_dir, name, "producer")
+    real = os.scandir
+
+    class Renaming:
+        def __init__(self, path: Path) -> None:
+            self.entries = list(real(path))
+            with suppress(FileNotFoundError):
+                (keys_dir / "allowed" / "alice.json").rename(keys_dir / "alice.json")
+
+        def __enter__(self) -> "list[os.DirEntry[str]]":
+            return self.entries
+
+        def __exit__(self, *_: object) -> None:
+            return
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", Renaming)
+        assert roles_of(running, "bob") == {"producer"}
+    assert not roles_of(running, "alice")
 
 
 def test_a_certificate_that_others_may_read_or_that_is_none_is_refused(keys_dir: Path) -> None:

@@ -14,6 +14,7 @@ from towline.format.remoting.command import Command, Form
 from towline.format.remoting.signing import ACCESS_KEY, SIGNATURE, signature
 from towline.link.keys import make_node_keys, new_key, revoke_key
 from towline.remoting.access import roles_for
+from towline.runtime.remoting_counts import Ending
 
 from .conftest import RemotingNode, remoting_node
 from .mqadmin import run_tool
@@ -109,7 +110,27 @@ def test_a_revoked_key_is_refused_at_once_and_a_new_one_taken(node: RemotingNode
     with SigningClient(node.port, new_key(keys, "guest", ["producer"])) as client:
         assert client.put("signed", b"x").code == 0
         revoke_key(keys, "guest")
-        await_(lambda: client.put("signed", b"x").code == NO_PERMISSION, 5.0, "the key is refused")
+
+        def refused() -> bool:
+            try:
+                return client.put("signed", b"x").code == NO_PERMISSION
+            except OSError:
+                return True
+
+        await_(refused, 5.0, "the key is refused")
+    with SigningClient(node.port, new_key(keys, "guest", ["producer"])) as client:
+        assert client.put("signed", b"x").code == 0
+
+
+def test_a_connection_ends_when_its_key_is_revoked_also_where_nothing_is_asked(node: RemotingNode, keys: Path) -> None:
+    """It would go on to be told of transactions to check, and its groups would count it as a member."""
+    before = node.ended(Ending.REVOKED)
+    with SigningClient(node.port, new_key(keys, "idle", ["producer"])) as client:
+        assert client.put("signed", b"x").code == 0
+        revoke_key(keys, "idle")
+        new_key(keys, "idle", ["producer"])  # another key, of the same name
+        await_(lambda: node.ended(Ending.REVOKED) > before, 10.0, "the end of the connection")
+        assert client.socket.recv(1) == b""
 
 
 def test_every_request_has_somebody_who_may_ask_for_it() -> None:

@@ -13,10 +13,13 @@ import pytest
 
 from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
+from tests.processes.wire import records_of
 from towline.client.admin import AdminClient
 from towline.client.consumer import Consumer
 from towline.client.errors import AskRefused, RequestTimeout
 from towline.client.group.consumer import GroupConsumer
+from towline.client.link.connection import own_facts
+from towline.client.link.rpc import Caller
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.request import reply
@@ -415,6 +418,20 @@ def locked(tmp_path: Path) -> RemotingNode:
     return remoting_node(tmp_path / "store", keys_dir=ring)
 
 
+def test_who_forwards_commits_may_do_nothing_else(node: RemotingNode) -> None:
+    asked = Caller(address(node), own_facts("forwarder", "slave", ""))
+    with pytest.raises(AskRefused, match="is for clients"):
+        asked.ask("topics", {}, 5_000)
+    asked.close()
+    request = records_of(b"nobodys", 1)
+    put = encode_put(1, 0, 1 << 60, [Group(b"nobodys", 0, 1, len(request.data))]), request.data
+    for said in (encode_pull(Pull(1, b"nobodys", 0, 0, 1, 1_000, 0)), put):
+        with WireClient(node.port) as client:
+            client.greet("forwarder")
+            client.say(*said)
+            assert client.is_closed()
+
+
 def test_a_greeting_is_signed_where_the_node_has_keys(
     locked: RemotingNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -436,9 +453,23 @@ def test_a_greeting_is_signed_where_the_node_has_keys(
             with pytest.raises(AskRefused, match="is for admins"):
                 producer.make_topic("mine")
         assert locked.counts.total(Total.OWN_REFUSED) == 3
+        asked = Caller(address(locked), own_facts("producer", "payer", ""))
+        for op in ("query_offset", "queue_entries", "group_commit", "bounds"):
+            with pytest.raises(AskRefused, match="is for consumers and admins"):
+                asked.ask(op, {"topic": "signed", "group": "g"}, 5_000)
+        asked.close()
         show("reader")
         with Consumer(address(locked), "signed", start="first") as consumer:
             assert bodies(consumer, 1) == [b"x"]
+        asked = Caller(address(locked), own_facts("consumer", "reader", ""))
+        for op in ("transaction_list", "transaction_end", "transaction_watch"):
+            with pytest.raises(AskRefused, match="is for producers and admins"):
+                asked.ask(op, {"group": "g"}, 5_000)
+        asked.close()
+        asked = Caller(address(locked), own_facts("forwarder", "reader", ""))
+        with pytest.raises(LinkRefused, match="greets as 'forwarder'"):
+            asked.ask("group_commit", {"group": "g", "offsets": {}}, 5_000)
+        asked.close()
         show("chief")
         with AdminClient(address(locked)) as admin:
             assert admin.create_topic("made", 1)

@@ -86,7 +86,7 @@ class TestRefusals:
         ("more", "why"),
         [
             ({"tls_server_mode": "PERMISSIVE"}, "beyond loopback clients come over TLS"),
-            (FILES | {"tls_server_mode": "DISABLED"}, "beyond loopback clients come over TLS"),
+            (FILES | {"tls_server_mode": "DISABLED"}, "DISABLED keeps out who has a key file"),
             ({"tls_server_cert_path": "/node.crt"}, "go together"),
             ({**TLS, "keys_dir": None}, "needs keys"),
         ],
@@ -101,6 +101,12 @@ class TestRefusals:
         with pytest.raises(BadSetting, match="beyond loopback clients come over TLS") as raised:
             read_settings(None, BEYOND | KEYS | {"tls_server_mode": "PERMISSIVE"}, {})
         assert (raised.value.key, raised.value.source) == ("tls_server_mode", "flags")
+
+    @pytest.mark.parametrize("more", [{}, BEYOND | {"insecure": True}])
+    def test_a_ring_and_no_tls_cannot_be(self, more):
+        with pytest.raises(BadSetting, match="DISABLED keeps out who has a key file"):
+            read_settings(None, KEYS | {"tls_server_mode": "DISABLED"} | more, {})
+        assert ports("listen_port", **KEYS, tls_server_mode="DISABLED", listen_port=0) == (0,)
 
     @pytest.mark.parametrize("insecure", [True, False])
     def test_tls_alone_takes_a_certificate(self, insecure):

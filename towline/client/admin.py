@@ -40,7 +40,7 @@ class Found(list[ReceivedMessage]):
 
 
 class AdminClient:
-    """Asks one process of a node: put for topics and their changes, serve for everything else. Used by one thread.
+    """Asks a node; by ipc://path one process of it, put for topics and their changes. Used by one thread.
 
     Of several endpoints (a text with commas, or a sequence) the first that answers is asked, and where only a master
     answers, that one; with `masters_only` always a master.
@@ -101,7 +101,7 @@ class AdminClient:
         perm: int | None = None,
         order: bool | None = None,
     ) -> dict[str, Any]:
-        """Makes a topic (put process) and returns it like one of `topics`; `queues` is for both kinds."""
+        """Makes a topic and returns it like one of `topics`; `queues` is for both kinds."""
         more = _given(read_queues, write_queues, perm, order)
         return self.ask("create_topic", topic=topic, queues=queues, **more).facts
 
@@ -114,14 +114,14 @@ class AdminClient:
         perm: int | None = None,
         order: bool | None = None,
     ) -> dict[str, Any]:
-        """Asks the put process; what is None stays. The topic as it is then.
+        """What is None stays. The topic as it is then.
 
         Queues become fewer in two steps: the write queues, and when the others were read to their end, the read queues.
         """
         return self.ask("alter_topic", topic=topic, **_given(read_queues, write_queues, perm, order)).facts
 
     def delete_topic(self, topic: str) -> dict[str, Any]:
-        """Asks the put process: topic, and `log_offset`, before which the log holds its messages until they expire.
+        """The topic, and `log_offset`, before which the log holds its messages until they expire.
 
         Nobody reads them any more, though; queues of a new topic of this name go on with their numbers.
         """

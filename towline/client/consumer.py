@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 
 class Consumer:
-    """Reads one topic from a node's serve process. Used by one thread.
+    """Reads one topic from a node. Used by one thread.
 
-    endpoint       tcp://host:port, tls://host:port?ca=file of a remoting port, or ipc://path; master or slave. Of
+    endpoint       tcp://host:port, tls://host:port?ca=file, or ipc://path of its serve; master or slave. Of
                    several (a text with commas, or a sequence) one that answers, and when it does not any more, another.
                    Or cluster:PATH of a cluster file: every group of nodes is read, and one that is out of reach is
                    passed over until it is back

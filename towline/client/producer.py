@@ -49,10 +49,9 @@ Callback = Callable[[SendResult | None, TowlineError | None], object]
 class Producer:
     """Sends messages. Any number of threads may use it.
 
-    endpoint             of the node's put process: tcp://host:port or ipc://path, or tls://host:port?ca=file of its
-                         remoting port. Of several (a text with commas, or a sequence) the one whose node is master is
-                         found, and found again when another one is: what had no answer is sent there with the same
-                         bytes.
+    endpoint             of the node: tcp://host:port, tls://host:port?ca=file, or ipc://path of its put. Of several (a
+                         text with commas, or a sequence) the one whose node is master is found, and found again when
+                         another one is: what had no answer is sent there with the same bytes.
                          Or cluster:PATH of a cluster file: messages go to all its groups of nodes in turns, those of
                          one sharding key to one. Likewise etcd:http://HOST:PORT/NAME of a cluster that etcd knows
     name, cluster        for the greeting; an empty cluster fits any

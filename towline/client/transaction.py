@@ -102,7 +102,7 @@ Check = Callable[[ReceivedMessage], State]
 class TransactionProducer:
     """A producer of transactions of one producer group. Any number of threads may use it.
 
-    endpoint  of the node's put process, or of several nodes as a `Producer` takes them
+    endpoint  of the node, or of several nodes as a `Producer` takes them
     group     of producers that can answer for each other's transactions
     check     is asked about transactions that were left open, on a thread of this object; an error counts as UNKNOWN
     schedule  endpoint where transactions end; found through the node by default

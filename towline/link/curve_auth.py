@@ -23,7 +23,6 @@ class CurveAuth:
 
     def __init__(self, context: Context, keys: AuthorizedKeys) -> None:
         self._server = keys.server
-        self.refused = 0
         self.socket: Socket = context.socket(zmq.ROUTER)  # a REP would stick after one malformed question
         self.socket.bind(ZAP_ENDPOINT)
 
@@ -43,7 +42,6 @@ class CurveAuth:
         envelope, question = parts[:split], parts[split:]
         key = _key_of(question)
         allowed = key == self._server.public
-        self.refused += not allowed
         status = [b"200", b"OK", b""] if allowed else [b"400", b"not the key of this ring's nodes", b""]
         self.socket.send_multipart([*envelope, _VERSION, question[1], *status, b""])
         return True

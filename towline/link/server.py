@@ -336,7 +336,7 @@ class Server:
             self.drop(request)
 
     def tend(self) -> None:
-        """Once a second: ends sessions of revoked keys, and cuts every peer when the process holds too much memory.
+        """Once a second: cuts every peer when the process holds too much memory.
 
         The `sockets` may be others afterwards.
         """

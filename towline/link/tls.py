@@ -31,6 +31,7 @@ _TROUBLES: Final = {  # of a certificate, by X509_V_ERR of OpenSSL
     62: _FOR_ANOTHER,
     64: _FOR_ANOTHER,
 }
+_CLOCKS: Final = (9, 10)
 _UNTRUSTED: Final = "is not trusted ({why}): give what vouches for it by ?ca=FILE"
 _OTHER_RING: Final = "is not the one of our key's ring: use a key that `towline keys new` made in the ring of that node"
 _PLAIN: Final = "write tcp:// where that is meant"
@@ -154,7 +155,8 @@ class ClientTls:
         host = self._endpoint.host
         if isinstance(error, ssl.SSLCertVerificationError):
             trouble = _TROUBLES.get(error.verify_code, _UNTRUSTED).format(host=host, why=error.verify_message)
-            return TlsRefused(TLS_REFUSED, f"the certificate of {host} {_OTHER_RING if self._by_ring else trouble}")
+            other = self._by_ring and error.verify_code not in _CLOCKS
+            return TlsRefused(TLS_REFUSED, f"the certificate of {host} {_OTHER_RING if other else trouble}")
         if not isinstance(error, ssl.SSLError) or isinstance(error, (ssl.SSLEOFError, ssl.SSLSyscallError)):
             return None
         reason = error.reason or str(error)

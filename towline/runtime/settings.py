@@ -133,7 +133,7 @@ class Settings(
 
     @property
     def remoting_addresses(self) -> list[tuple[str, int]]:
-        """Where RocketMQ's clients are listened to."""
+        """Where clients are listened to."""
         ports = self.listen_port, self.fast_listen_port, self.name_server_port
         return [(self.listen_host, port) for port in ports if port]
 
@@ -250,6 +250,8 @@ class Settings(
 
 
 def _broken_tls(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    if s.tls_server_mode is TlsMode.DISABLED and s.keys_dir is not None and s.listen_port:
+        yield ("tls_server_mode",), "DISABLED keeps out who has a key file of keys_dir, and so TLS: leave it out"
     certificate, private = s.tls_server_cert_path, s.tls_server_key_path
     if (certificate is None) != (private is None):
         yield ("tls_server_cert_path", "tls_server_key_path"), "go together: a certificate, and its private key"

@@ -28,10 +28,20 @@ RING = {"keys_dir": "/keys"}
             "tcp://10.0.0.7:10912",
         ),
         (TLS, "tls://127.0.0.1:10911", "tcp://127.0.0.1:10912"),
+        (OPEN | {"broker_ip1": "2001:db8::1"}, "tcp://[2001:db8::1]:10911", "tcp://127.0.0.1:10912"),
         (RING | {"listen_host": "10.0.0.7"}, "tcp://10.0.0.7:10911", "tcp://10.0.0.7:10912"),
         (RING | TLS | {"listen_host": "10.0.0.7"}, "tcp://10.0.0.7:10911", "tcp://10.0.0.7:10912"),
     ],
-    ids=["loopback", "an address", "every address", "an address for clients", "TLS alone", "a ring", "a ring and TLS"],
+    ids=[
+        "loopback",
+        "an address",
+        "every address",
+        "an address for clients",
+        "TLS alone",
+        "IPv6",
+        "a ring",
+        "a ring and TLS",
+    ],
 )
 def test_a_master_names_its_ports_as_others_find_them(tmp_path, given, remoting, ha):
     found = reachable(read_settings(None, given, {}), Runtime(tmp_path), "master")

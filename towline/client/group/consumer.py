@@ -54,7 +54,7 @@ SUSPEND_S: Final = 1.0  # before a message that could not be handled is tried ag
 class GroupConsumer:
     """A member of a consumer group. Any number of threads may take messages; each is given others.
 
-    endpoint        of a master's serve process: tcp://host:port or ipc://path; those of several nodes, in a text with
+    endpoint        of a master, tcp://host:port or ipc://path of its serve; those of several nodes, in a text with
                     commas or a sequence, of which the one that is master is found. Or cluster:PATH of a cluster file:
                     queues of all its groups of nodes are shared out, and one without a master is passed over
     topics          one topic, several, or {topic: what}, where what is "*", tags as "a || b", or Sql("price > 10")
@@ -72,7 +72,7 @@ class GroupConsumer:
                     node of its group of nodes, where one is known; else it raises DamagedMessage, and comes again
                     until somebody seeks behind it
     value_deserializer  makes `value` of a message of its body, when that is read: "json", or a function of the bytes
-    put_endpoint    of the same node's put process, for `retry_later`; found through the node by default
+    put_endpoint    of the same node, for `retry_later`; found through the node by default
     cluster         for the greeting; an empty one fits any
 
     What was handed out counts as finished when its thread asks for more, or closes. With manual commits it is finished

@@ -26,7 +26,7 @@ class NoWayBack(TowlineError, remedy=Remedy.FIX_CALL):
     group: str
     why: str
     template = "the group {group!r} cannot send messages back: {why}"
-    advice = "give the consumer `put_endpoint`, the address of the master's put process"
+    advice = "give the consumer `put_endpoint`, the address of the master"
 
 
 class NotStorable(TowlineError, remedy=Remedy.FIX_CALL):

@@ -2,12 +2,16 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from threading import Event
 from typing import Any, Final
 
+from towline.errors import InvalidEndpoint
+from towline.link.endpoints import parse
 from towline.node.process.context import Node
 from towline.node.process.endpoints import REMOTING
 from towline.node.roles.roles import MASTER, SLAVE
+from towline.runtime.ports import is_loopback
 
 from .master_link import master_addresses
 from .peer_client import ask_peers
@@ -37,18 +41,31 @@ class MasterFinder:
             return self._services
         addresses = {where: where for where in master_addresses(self._node.settings)}
         answers, _ = ask_peers(self._node, addresses, {"op": STATE}, FIND_MS)
-        masters = [facts for facts in answers.values() if facts.get("role") == MASTER]
-        newest = max(masters, key=lambda facts: int(facts.get("epoch", 0)), default={})
-        services = {REMOTING: newest.get(REMOTING)}
+        masters = [(where, facts) for where, facts in answers.items() if facts.get("role") == MASTER]
+        where, newest = max(masters, key=lambda each: int(each[1].get("epoch", 0)), default=("", {}))
+        named = newest.get(REMOTING)
         self.epoch = int(newest.get("epoch", 0))
         self.readable = dict(map(_place, filter(_is_readable, answers.values())))
-        self._services = {name: list(map(str, found)) for name, found in services.items() if isinstance(found, list)}
+        self._services = {REMOTING: _reached(list(map(str, named)), where)} if isinstance(named, list) else {}
         self._known_until = time.monotonic() + KNOWN_S
         return self._services
 
     def forget(self) -> None:
         """What was found is wrong."""
         self._known_until = 0.0
+
+
+def _reached(named: list[str], where: str) -> list[str]:
+    """A master's endpoints as it names them, and at the host where it was found. The names are for clients, and need
+    not lead there from here; one that leads to this machine alone, from another, leads to nobody or to ourselves."""
+    try:
+        host, known = parse(where).host, [parse(each) for each in named]
+    except InvalidEndpoint:
+        return named
+    found = [replace(each, host=host) for each in known]
+    if not is_loopback(host):
+        known = [each for each in known if not is_loopback(each.host)]
+    return list(dict.fromkeys(map(str, (*known, *found))))
 
 
 def _is_readable(facts: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 
 from typing import Final
 
+from towline.link.endpoints import tcp_endpoint
 from towline.places import Runtime
 from towline.runtime.ports import is_loopback
 from towline.runtime.settings import Settings
@@ -49,7 +50,8 @@ def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list
     found = {HA: [one.replace(f"//{settings.listen_host}:", f"//{host}:") for one in of_nodes]}
     if settings.listen_port and (role == "master" or settings.slave_read_enable):
         scheme = "tls" if settings.tls_server_mode is TlsMode.ENFORCING and settings.keys_dir is None else "tcp"
-        found[REMOTING] = [f"{scheme}://{_of_clients(settings.broker_ip1, host)}:{settings.listen_port}"]
+        at = tcp_endpoint(_of_clients(settings.broker_ip1, host), settings.listen_port)
+        found[REMOTING] = [at.replace("tcp", scheme, 1)]
     return found
 
 
