@@ -118,7 +118,7 @@ class TestErrors:
     def test_are_a_sentence_and_a_remedy_on_standard_error(self, tmp_path, towline):
         done = towline("master", "status", "--store", tmp_path)
         assert done.status == 1
-        remedy = "start it with `towline master start` or `towline slave start`"
+        remedy = f"start it with `towline master start --store {tmp_path}` or `towline slave start --store {tmp_path}`"
         assert done.err == f"towline: no node is running on {tmp_path}; {remedy}\n"
         assert done.out == ""
 

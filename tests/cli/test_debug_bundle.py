@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from towline.cli.redaction import REMOVED, Redaction
-from towline.link.keys import make_node_keys, new_key, read_key
+from towline.link.keys import certificate_of, make_node_keys, new_key, read_key
 from towline.places import Store
 from towline.runtime.settings import Settings
 
@@ -32,7 +32,8 @@ def keys(tmp_path):
     make_node_keys(ring)
     handed = read_key(new_key(ring, "billing", ["producer", "consumer"]))
     nodes = read_key(ring / "server.secret.json")
-    return ring, {handed.secret, handed.access, nodes.secret} - {""}
+    certified = certificate_of(ring).read_text().splitlines()[1]  # of its private key
+    return ring, {handed.access, nodes.secret, certified}
 
 
 @pytest.fixture

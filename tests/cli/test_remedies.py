@@ -163,6 +163,7 @@ def test_a_store_that_is_refused_is_repaired(typist: Typist, damage: Callable[[P
 def test_another_segment_size_is_that_of_the_store(typist: Typist) -> None:
     start = f"towline master start --store {typist.store}"
     typist.works(start)
+    typist.works(f"towline put orders hello --store {typist.store}")
     stop(typist)
     [option] = typist.refused(start, "--set", f"{SMALLER}=2097152")
     typist.works(start, *option.split())

@@ -55,7 +55,7 @@ class TestLoading:
         add(tmp_path, 0)
         path = tmp_path / segment_name(SIZE)
         path.write_bytes(b"0123456789")
-        expected = f"{path} is 10 bytes long, the configured size is {SIZE}; set the segment size"
+        expected = f"{path} is 10 bytes long, the configured size is {SIZE}; start with the segment size"
         with pytest.raises(SegmentSizeMismatch, match=expected):
             loaded(tmp_path)
 

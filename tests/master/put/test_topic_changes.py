@@ -66,7 +66,7 @@ class Desk:
     def ask(self, op, topic="", **facts):
         """The number of the question."""
         self.asked += 1
-        self.changes.add(Question(b"peer", self.asked, b"", "", "admin"), {"op": op, "topic": topic, **facts})
+        self.changes.add(Question(b"peer", self.asked, b""), {"op": op, "topic": topic, **facts})
         return self.asked
 
     def cycle(self):
