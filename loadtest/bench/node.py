@@ -30,6 +30,7 @@ SETTINGS: Final[dict[str, Any]] = {
     "wait_time_mills_in_send_queue": 60_000,  # a machine that does something else meanwhile is not what is measured
     "max_hash_slot_num": 1_000_000,
     "max_index_num": 8_000_000,
+    "listen_port": 0,
     "ha_listen_port": 0,
 }
 

@@ -24,7 +24,14 @@ pytestmark = pytest.mark.timeout(600)
 FIRST_MESSAGE_S: Final = 60.0  # from `pip install` to the first message read, where nothing else runs
 PRESSURE: Final = Path("/proc/pressure/cpu")
 STORE: Final = "/tmp/m"
-OF_A_NODE: Final = ("asyncio", "delays", "groups", "transactions", "rocketmq")  # pages whose blocks ask README's node
+OF_A_NODE: Final = (
+    "asyncio",
+    "delays",
+    "groups",
+    "messages",
+    "transactions",
+    "rocketmq",
+)  # pages whose blocks ask README's node
 OTHERS: Final = ("", "bash", "java", "json", "toml")  # synopses, other languages, files
 # Pages with blocks of code that are not typed here, and why.
 ELSEWHERE: Final = {
