@@ -319,7 +319,7 @@ def test_segments_of_another_size_than_the_settings_say_are_refused_and_left_alo
     assert put(node, 100) == 100
     assert node.stop()
     before = {path: path.stat().st_mtime_ns for path in node.store.commitlog.iterdir()}
-    with pytest.raises(SegmentSizeMismatch, match="set the segment size the store was made with"):
+    with pytest.raises(SegmentSizeMismatch, match="start with the segment size that the store was made with"):
         node.start("--set", f"mapped_file_size_commit_log={2 * SEGMENT}")
     assert {path: path.stat().st_mtime_ns for path in node.store.commitlog.iterdir()} == before
     check_nothing_is_left(node)
