@@ -130,7 +130,7 @@ def test_beyond_loopback_with_keys_clients_come_with_their_key_files_alone(
     beyond = "--set", "listen_host=0.0.0.0", "--set", f"keys_dir={keys}", "--set", "broker_ip1=127.0.0.1"
     told = machine.start("master", *beyond)
     assert told["endpoints"]["remoting"] == [f"tcp://0.0.0.0:{port}" for port in ROCKETMQS]
-    with Producer("tcp://127.0.0.1:10911") as producer, pytest.raises(TlsRefused, match="TLS only: use a key file"):
+    with Producer("tcp://127.0.0.1:10911") as producer, pytest.raises(TlsRefused, match="TLS only: TOWLINE_KEYS=FILE"):
         producer.send(Message("orders", b"in clear"))
     monkeypatch.setenv(ENVIRONMENT, str(keys / "handed" / "shop.secret.json"))
     with Producer("tcp://127.0.0.1:10911") as producer:

@@ -189,7 +189,7 @@ def test_a_key_file_leads_to_tls_by_itself_beside_any_other_certificate(
     plain = f"tcp://127.0.0.1:{node.port}"
     with ending(node):
         node.start()
-        with Producer(plain) as producer, pytest.raises(TlsRefused, match="TLS only: use a key file of its ring"):
+        with Producer(plain) as producer, pytest.raises(TlsRefused, match="TLS only: TOWLINE_KEYS=FILE"):
             producer.send(Message("signed", b"x"))
         monkeypatch.setenv(ENVIRONMENT, str(handed))
         for endpoint in (plain, node.address):
