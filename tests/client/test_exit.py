@@ -36,6 +36,29 @@ def test_what_a_program_sent_is_stored_though_it_closed_nothing(node: Standin, b
     assert [record.body for record in node.stored("one")] == [b"%d" % n for n in range(COUNT)]
 
 
+@pytest.mark.parametrize("end", ["", "del producer\n"], ids=["it is kept", "it is dropped"])
+@pytest.mark.parametrize("begin", ["", "producer.route('one')\n"], ids=["new topic", "known topic"])
+def test_a_batch_that_waits_for_company_longer_than_an_end_takes_is_stored_too(
+    node: Standin, begin: str, end: str
+) -> None:
+    done = run(f"producer = Producer(endpoint, linger_ms=60_000)\n{begin}{SEND}{end}", node.endpoint)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(node.stored("one")) == COUNT
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["it is kept", "it is dropped"])
+def test_what_a_child_of_multiprocessing_sent_is_stored_too(node: Standin, keeps: bool) -> None:
+    program = (
+        f"import multiprocessing\ndef work():\n    {'global producer' if keeps else 'pass'}\n"
+        f"    producer = Producer(endpoint)\n    {SEND.replace('    ', '        ')}"
+        "child = multiprocessing.get_context('fork').Process(target=work)\nchild.start()\nchild.join()\n"
+        "print(child.exitcode)\n"
+    )
+    done = run(program, node.endpoint)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+    assert [record.body for record in node.stored("one")] == [b"%d" % n for n in range(COUNT)]
+
+
 @pytest.mark.parametrize("away", [True, False], ids=["nobody is there", "the node is silent"])
 def test_a_node_that_does_not_answer_is_not_waited_for_long(node: Standin, away: bool) -> None:
     node.judge = lambda put: Silence()

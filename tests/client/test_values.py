@@ -9,6 +9,7 @@ from towline.client.consumer import Consumer
 from towline.client.errors import UnreadableValue, UnserializableValue
 from towline.client.message import Message
 from towline.client.producer import Producer
+from towline.client.values import prepared
 from towline.errors import IllegalProperty
 from towline.format.java_hash import string_hash
 from towline.format.record.properties import KEYS, SHARDING_KEY, decode
@@ -76,6 +77,13 @@ class TestSerializers:
         assert node.stored("one")[0].body == '{"id":1,"name":"é"}'.encode()
         assert [message.value for message in found] == values
         assert found[0].value is found[0].value, "it is made once"
+
+    @pytest.mark.parametrize(
+        "body", [b"bytes", bytearray(b"bytes"), memoryview(b"bytes")], ids=["bytes", "bytearray", "memoryview"]
+    )
+    def test_a_message_that_has_nothing_to_be_made_of_is_not_copied(self, body: Any) -> None:
+        message = Message("t", body)
+        assert prepared(message, None) is message
 
     def test_any_function_serves(self, node: Standin) -> None:
         with (

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -33,11 +33,10 @@ class AsyncProducer(Threaded[Producer]):
         super().__init__(Producer(endpoint, **{"linger_ms": 0, **options}), "producer")
         self._serialize = serializer_of(value_serializer)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: deque[tuple[Message, asyncio.Future[Outcome]]] = deque()  # for room, in order
+        self._waiting: OrderedDict[asyncio.Future[Outcome], Message] = OrderedDict()  # for room
         self._finished: deque[tuple[Outcome, SendFuture]] = deque()
         self._is_told = False  # the loop knows of what has finished
 
-    cancel = awaited(Producer.cancel)
     route = awaited(Producer.route)
     flush = awaited(Producer.flush)
 
@@ -56,6 +55,20 @@ class AsyncProducer(Threaded[Producer]):
         ready = prepared(message, self._serialize)
         sent = None if self._waiting else self._try_to_send(ready)
         return sent or await self._wait_to_send(ready)
+
+    async def cancel(self, handle: str, *, broker_name: str | None = None) -> SendResult:
+        """Cancels a message with `deliver_at`. Raises what `Producer.cancel` raises."""
+        loop = asyncio.get_running_loop()
+
+        def cancel() -> SendResult:
+            try:
+                return self._client.cancel(handle, broker_name=broker_name)
+            finally:  # there is room again, which no outcome tells
+                with suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(self._send_waiting)
+
+        await self._settle()
+        return await self._call(cancel)
 
     async def send_batch(self, messages: Iterable[Message]) -> list[SendResult]:
         """Sends all messages together and waits for every outcome; then raises the first error."""
@@ -112,19 +125,21 @@ class AsyncProducer(Threaded[Producer]):
         return outcome
 
     async def _wait_to_send(self, message: Message) -> Outcome:
-        """There is room when something has its outcome."""
+        """There is room when something has its outcome, or does not wait for it any more."""
         place: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._waiting.append((message, place))
+        self._waiting[place] = message
         try:
             return await place
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled() and place.exception() is None:
+            if self._waiting.pop(place, None) is not None:
+                self._send_waiting()
+            elif place.done() and not place.cancelled() and place.exception() is None:
                 place.result().cancel()  # it was sent in this moment, and nobody waits for what becomes of it
             raise
 
     def _send_waiting(self) -> None:
         while self._waiting:
-            message, place = self._waiting[0]
+            place, message = next(iter(self._waiting.items()))
             if not place.done():
                 try:
                     sent = self._try_to_send(message)
@@ -134,7 +149,7 @@ class AsyncProducer(Threaded[Producer]):
                     if sent is None:
                         return
                     place.set_result(sent)
-            self._waiting.popleft()
+            del self._waiting[place]
 
     def _note(self, outcome: Outcome, sent: SendFuture) -> None:
         """On a thread of the producer's: the loop is told once of all that has finished since it looked."""
@@ -160,6 +175,5 @@ class AsyncProducer(Threaded[Producer]):
 
     async def _settle(self) -> None:
         """What waits for room comes before a flush, and before the end."""
-        waiting = [place for _, place in self._waiting]
-        if waiting:
-            await asyncio.wait(waiting)
+        if self._waiting:
+            await asyncio.wait(list(self._waiting))

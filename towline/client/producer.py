@@ -21,7 +21,7 @@ from towline.client.send.accumulator import BatchLimits
 from towline.client.send.bodies import Bodies
 from towline.client.send.encoding import BODIES_MAX
 from towline.client.send.forms import Handle
-from towline.client.send.futures import MS, SendFuture, SendResult, TopicRoute
+from towline.client.send.futures import MS, SendFuture, SendResult, TopicRoute, UnplacedFuture
 from towline.client.send.group_session import GroupSession, Origin
 from towline.client.send.io_thread import SendRules
 from towline.client.send.placing import Told, put, put_form
@@ -62,7 +62,7 @@ class Producer:
                          `send_timeout_ms`, and `send_async` refuses at once: ProducerFull
     send_timeout_ms      how long one attempt waits for its answer (longer if the node says it may need longer)
     take_timeout_ms      how long a request may wait before the node takes it; by default as long as for its answer
-    delivery_timeout_ms  no further attempt begins after this
+    delivery_timeout_ms  no further attempt begins after this; of a new topic its search may take as long before
     retries              further attempts after the first; every one sends the same bytes with the same unique keys.
                          A refusal that says when to come back stored nothing and costs no attempt; with 0 it ends there
     retry_unpromised     send again what was stored, but not promised (FLUSH_DISK_TIMEOUT, ...): makes doubles
@@ -130,7 +130,8 @@ class Producer:
             self._spread.sessions = self._sessions
         self._requester = Requester(self._begin_replies, self._send_request)
         find = partial(_find_in, self._session) if self._spread is None else self._spread.place
-        self._unplaced = Unplaced(find, self._sessions, origin.keys, delivery_timeout_ms)
+        known = partial(_known_in, self._session) if self._spread is None else self._spread.place_if_known
+        self._unplaced = Unplaced(find, known, self._sessions, origin.keys, delivery_timeout_ms)
         self._lots = self._unplaced.lots
         on_drop(self, self._unplaced.drop)
 
@@ -169,11 +170,11 @@ class Producer:
 
         A topic that is new to the producer is asked for beside the caller; its messages go then, in their order. Where
         the buffer is full (`buffer_bytes_max`), ProducerFull is raised and nothing is sent; `max_block_ms` waits so
-        long for room first.
+        long for room first. A full batch that it cannot send itself it lets the producer's thread send: 2 ms at most.
 
         Raises what is wrong with the message (UnserializableValue, MessageTooLarge, IllegalProperty, MalformedRecord,
         IllegalDelay), UnknownGroup, ProducerFull, ClientClosed. What a node says comes by the future: UnknownTopic,
-        NoAnswer, LinkRefused; of a new topic also what its node's limits say of the message.
+        NoAnswer, LinkRefused, PutRefused; for a new topic MessageTooLarge, MalformedRecord and IllegalDelay too.
         """
         told = None if callback is None else partial(_call_back, callback)
         return self._add(message, False, max_block_ms, told)
@@ -213,8 +214,7 @@ class Producer:
             return "" if chosen is None else chosen.name, self._spread.known_place(message.topic, chosen)
         if message.broker_name not in (None, self._session.name):
             raise UnknownGroup(str(message.broker_name), self._session.name)
-        route = self._session.routes.get(message.topic)
-        return "", None if route is None else (self._session, route)
+        return "", _known_in(self._session, message)
 
     def cancel(self, handle: str, *, broker_name: str | None = None) -> SendResult:
         """Cancels a message with `deliver_at`; `handle` is that of its result. PUT_OK: it is not delivered any more.
@@ -308,7 +308,9 @@ class Producer:
     def send_batch(self, messages: Iterable[Message]) -> list[SendResult]:
         """Sends all messages together and waits for every outcome; then raises the first error."""
         futures = [self._add(message, False, self._room_ms) for message in messages]
-        self._unplaced.await_placed(None)
+        for future in futures:
+            if isinstance(future, UnplacedFuture):
+                future.await_place()
         for session in self._sessions:
             session.accumulator.seal_all()
         return _results(futures)
@@ -439,7 +441,7 @@ class Producer:
                 session.io_thread.close()
             if self._spread is not None:
                 self._spread.linked()  # whoever waits for a group looks up
-            self._unplaced.await_placed(None)
+            self._unplaced.await_end()
 
     def __enter__(self) -> Self:
         return self
@@ -459,6 +461,11 @@ def _meet(known: "weakref.ref[Producer]", brokers: list[str]) -> None:
 
 def _find_in(session: GroupSession, message: Message, timeout_ms: int) -> Place:
     return session, session.route(message.topic, timeout_ms)
+
+
+def _known_in(session: GroupSession, message: Message) -> Place | None:
+    route = session.routes.get(message.topic)
+    return None if route is None else (session, route)
 
 
 def _call_back(callback: Callback, future: SendFuture) -> None:

@@ -37,7 +37,7 @@ def _function(given: object, option: str, of_json: str) -> Any:
 
 
 def prepared(message: Message, serialize: Serializer | None) -> Message:
-    """The message with a body of bytes, and its key as the sharding key.
+    """The message with a body of bytes, and its key as the sharding key; itself where it has both.
 
     Raises UnserializableValue, IllegalProperty.
     """
@@ -55,6 +55,8 @@ def prepared(message: Message, serialize: Serializer | None) -> Message:
         if sharding_key is not None:
             raise IllegalProperty("key", "the message has a sharding_key too; they are the same, give one of them")
         sharding_key = _text(message.key)
+    elif serialize is None:
+        return message
     return replace(message, body=body, key=None, sharding_key=sharding_key)
 
 

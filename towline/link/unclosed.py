@@ -6,13 +6,18 @@ object raises when it is used, and touches nothing shared.
 """
 
 import atexit
+import logging
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, ParamSpec, Protocol
+from typing import Any, Final, ParamSpec, Protocol, TypeVar
+
+log = logging.getLogger(__name__)
 
 Arguments = ParamSpec("Arguments")
+Each = TypeVar("Each")
 
 
 class Forkable(Protocol):
@@ -31,6 +36,7 @@ EXIT_S: Final = 2.0  # what was sent has so long to be stored, where nobody wait
 
 _leaving: Final[weakref.WeakSet[Leaving]] = weakref.WeakSet()
 _living: Final[weakref.WeakSet[Forkable]] = weakref.WeakSet()
+_told_multiprocessing: Final[set[int]] = set()  # the process that has
 
 
 def call_in_child(each: Forkable) -> None:
@@ -50,6 +56,11 @@ def on_drop(owner: object, do: Callable[Arguments, object], *args: Arguments.arg
 def call_at_exit(each: Leaving) -> None:
     """Registers `each`: its `leave` is called when the program ends, and all of them together take EXIT_S at most."""
     _leaving.add(each)
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None and not _told_multiprocessing:
+        # Its children end by os._exit, without atexit, but not without their own finalizers.
+        _told_multiprocessing.add(os.getpid())
+        sys.modules["multiprocessing.util"].Finalize(None, _leave, exitpriority=0)
 
 
 def renew(*locks: Any) -> None:
@@ -59,17 +70,34 @@ def renew(*locks: Any) -> None:
 
 
 def _in_child() -> None:
-    for each in list(_living):
-        each.forked()
+    for each in _all(_living):
+        try:
+            each.forked()
+        except Exception:
+            log.exception("a %s is not ended in the child of a fork", type(each).__name__)
     _living.clear()
     _leaving.clear()
+    _told_multiprocessing.clear()
 
 
 @atexit.register
 def _leave() -> None:
     deadline = time.monotonic() + EXIT_S
-    for each in list(_leaving):
-        each.leave(deadline)
+    leaving = _all(_leaving)
+    _leaving.clear()
+    for each in leaving:
+        try:
+            each.leave(deadline)
+        except Exception:
+            log.exception("a %s is not ended with the program", type(each).__name__)
+
+
+def _all(registered: "weakref.WeakSet[Each]") -> list[Each]:
+    while True:
+        try:
+            return list(registered)
+        except RuntimeError:  # a thread has registered one meanwhile
+            continue
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -12,6 +12,7 @@ from towline.client.errors import ClientClosed, PutRefused, UnknownGroup
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.client.send.statistics import Reservoir, Statistics
+from towline.client.send.unplaced import THREADS_MAX, TURN_S
 from towline.client.transaction import TransactionProducer
 from towline.errors import NoAnswer, UnknownTopic
 from towline.format.java_hash import string_hash
@@ -109,6 +110,19 @@ class TestKeys:
             cluster["b"].start()
             offsets = [future.result(WAIT_MS / 1000).queue_offset for future in waiting]
         assert offsets == list(range(20))
+
+    def test_topics_of_keys_whose_group_is_away_hold_up_no_topic_of_another(self, cluster: Cluster):
+        keys = {"ab"[abs(string_hash(key)) % 2]: key for key in ("x", "yy", "zzz", "order-17")}
+        cluster["b"].stop()
+        with Producer(cluster.endpoint) as producer:
+            waiting = [producer.send_async(Message(f"t{n}", b"", key=keys["b"])) for n in range(2 * THREADS_MAX)]
+            late = producer.send_async(Message("t", b"", key=keys["a"]))
+            assert late.result(4 * TURN_S).broker_name == "a"
+            assert not any(future.done() for future in waiting)
+            cluster["b"].start()
+            for future in waiting:
+                with pytest.raises(UnknownTopic):
+                    future.result(WAIT_MS / 1000)
 
     def test_a_group_may_be_named(self, cluster: Cluster):
         with Producer(cluster.endpoint) as producer:

@@ -1,20 +1,24 @@
 """Messages for a topic that is new to the producer: nobody waits for its queues, and their order stays."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed, wait
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
 from tests.client.standin import Standin
 from tests.processes.waiting import await_
-from towline.client.errors import ClientClosed, MessageTooLarge, ProducerFull, ResultPending
+from towline.client.errors import ClientClosed, ClientForked, MessageTooLarge, ProducerFull, ResultPending
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.send.futures import SendFuture, SendResult
+from towline.client.send.futures import SendFuture, SendResult, UnplacedFuture
+from towline.client.send.unplaced import THREADS_MAX
 from towline.errors import IllegalProperty, NoAnswer, TowlineError, UnknownTopic
+from towline.format.wire.frames import Kind, kind_of
 from towline.limits import KIB
 
 WAIT_S = 10.0
@@ -49,6 +53,62 @@ def bodies(node: Standin, topic: str) -> list[bytes]:
 
 def finders() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "towline producer finds topics"]
+
+
+@contextmanager
+def senders(producer: Producer, topics: list[str], count: int = 1, pause_s: float = 0.0) -> Iterator[None]:
+    """Threads that send to each of the topics, again and again."""
+    stop = threading.Event()
+
+    def send() -> None:
+        while not stop.wait(pause_s) if pause_s else not stop.is_set():
+            for topic in topics:
+                with suppress(ProducerFull):
+                    producer.send_async(Message(topic, b"x" * 100), max_block_ms=100)
+
+    threads = [threading.Thread(target=send) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def count_searches(producer: Producer, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topics that the threads of the producer have searched for so far."""
+    searched: list[str] = []
+    find = producer._unplaced._find
+
+    def counted(message: Message, timeout_ms: int) -> Any:
+        searched.append(message.topic)
+        return find(message, timeout_ms)
+
+    monkeypatch.setattr(producer._unplaced, "_find", counted)
+    return searched
+
+
+@contextmanager
+def unanswered(node: Standin, topic: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The node does what else it is asked, and answers about this topic afterwards."""
+    held: list[tuple[Any, Any]] = []
+    handle, ends = node._handle, threading.Event()
+
+    def handle_others(server: Any, request: Any) -> None:
+        while ends.is_set() and held:
+            handle(*held.pop())
+        if topic.encode() in bytes(request.parts[1]) and kind_of(request.parts[0]) == Kind.ASK and not ends.is_set():
+            held.append((server, request))
+        else:
+            handle(server, request)
+
+    monkeypatch.setattr(node, "_handle", handle_others)
+    try:
+        yield
+    finally:
+        ends.set()
 
 
 class TestWaitingForATopic:
@@ -111,6 +171,66 @@ class TestWaitingForATopic:
         assert (record.body, b"\x012" in record.properties) == (b"given", False)
         assert f"UNIQ_KEY\x01{future.unique_key}".encode() in record.properties
 
+    def test_more_topics_than_threads_have_their_outcome_in_time_though_all_are_sent_to_all_the_time(
+        self, away: Standin
+    ) -> None:
+        with Producer(away.endpoint, delivery_timeout_ms=300) as producer:
+            busy = [f"topic-{number}" for number in range(THREADS_MAX)]
+            with senders(producer, busy, pause_s=0.005):
+                await_(lambda: len(producer._lots) == THREADS_MAX, WAIT_S, "all of them wait")
+                late = producer.send_async(Message("one", b"late"))
+                assert isinstance(late.exception(WAIT_S), NoAnswer)
+            away.start()
+
+    def test_all_that_are_overdue_end_together(self, away: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+        with Producer(away.endpoint, delivery_timeout_ms=200) as producer:
+            searched = count_searches(producer, monkeypatch)
+            futures = [producer.send_async(Message("one", b"%d" % number)) for number in range(500)]
+            assert {type(future.exception(WAIT_S)) for future in futures} == {NoAnswer}
+        assert len(searched) < 50
+
+    def test_a_topic_is_asked_for_once_for_all_that_wait_for_it(
+        self, node: Standin, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Producer(node.endpoint) as producer:
+            searched = count_searches(producer, monkeypatch)
+            futures = [producer.send_async(Message("t", b"%d" % number)) for number in range(1_000)]
+            gate.set()
+            assert all(future.result(WAIT_S).acknowledged for future in futures)
+        assert searched == ["t"]
+
+    def test_threads_that_send_without_a_pause_soon_wait_for_nobody(self, node: Standin, gate: threading.Event) -> None:
+        with Producer(node.endpoint) as producer, senders(producer, ["one"], count=4):
+            await_(lambda: producer._lots and len(producer._lots["one", ""].waiting) > 1_000, WAIT_S, "many wait")
+            gate.set()
+            await_(lambda: not producer._lots, WAIT_S, "none waits, while they go on")
+
+    def test_a_batch_of_known_topics_does_not_wait_for_what_others_send(
+        self, node: Standin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Producer(node.endpoint, delivery_timeout_ms=2_000) as producer:
+            producer.route("t")
+            with unanswered(node, "one", monkeypatch):
+                waiting = producer.send_async(Message("one", b""))
+                assert producer.send_batch([Message("t", b"")])[0].acknowledged
+                assert not waiting.done()
+            waiting.exception(WAIT_S)
+
+    def test_a_thread_that_cannot_start_leaves_nothing_of_the_message(
+        self, node: Standin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def no_more(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        with Producer(node.endpoint, buffer_bytes_max=4 * KIB) as producer:
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", no_more)
+                for _ in range(10):
+                    with pytest.raises(RuntimeError, match="can't start"):
+                        producer.send_async(Message("one", bytes(KIB)))
+            producer.flush(int(WAIT_S * 1_000))
+            assert producer.send_async(Message("one", bytes(KIB))).result(WAIT_S).acknowledged
+
     def test_the_threads_that_ask_end_when_there_is_nothing_to_ask(self, node: Standin) -> None:
         with Producer(node.endpoint) as producer:
             producer.send_async(Message("one", b"")).result(WAIT_S)
@@ -145,6 +265,58 @@ class TestWhatBecomesOfThem:
             gate.set()
             assert isinstance(large.exception(WAIT_S), MessageTooLarge)
             assert good.result(WAIT_S).queue_offset + 1 == more.result(WAIT_S).queue_offset
+
+    def test_everyone_has_an_error_of_their_own_that_holds_no_other_message(
+        self, node: Standin, gate: threading.Event
+    ) -> None:
+        with Producer(node.endpoint) as producer:
+            futures = [producer.send_async(Message("unknown", b"")) for _ in range(10)]
+            gate.set()
+            errors = [future.exception(WAIT_S) for future in futures]
+        assert len({id(error) for error in errors}) == len(errors)
+        for error in errors:
+            assert isinstance(error, UnknownTopic)
+            assert (error.__traceback__, error.__context__, error.__cause__) == (None, None, None)
+
+    def test_one_that_nobody_foresaw_is_logged_and_a_handler_of_the_log_may_send(
+        self, node: Standin, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        logged: list[SendFuture] = []
+
+        class Sends(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                logged.append(producer.send_async(Message("one", record.getMessage().encode())))
+
+        handler = Sends()
+        with Producer(node.endpoint) as producer:
+            logging.getLogger("towline.client.send.unplaced").addHandler(handler)
+            try:
+                bad = producer.send_async(Message("one", b"", flag="no number"))  # type: ignore[arg-type]
+                assert bad.exception(WAIT_S) is not None
+                await_(lambda: logged, WAIT_S, "it is logged")
+            finally:
+                logging.getLogger("towline.client.send.unplaced").removeHandler(handler)
+            assert logged[0].result(WAIT_S).acknowledged
+        assert "a message for one cannot be sent" in caplog.text
+        assert "Traceback" in caplog.text
+
+    @pytest.mark.parametrize("topic", ["t", "unknown"], ids=["on the I/O thread", "on one that asks"])
+    def test_a_callback_may_close_the_producer_without_a_flush(
+        self, node: Standin, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed = threading.Event()
+
+        def close(result: SendResult | None, error: TowlineError | None) -> None:
+            producer.close(flush=False)
+            closed.set()
+
+        producer = Producer(node.endpoint)
+        producer.route("t")
+        with unanswered(node, "one", monkeypatch):
+            waiting = [producer.send_async(Message("one", b"%d" % number)) for number in range(3)]
+            producer.send_async(Message(topic, b""), close)
+            assert closed.wait(WAIT_S)
+        assert {type(future.exception(WAIT_S)) for future in waiting} == {ClientClosed}
 
     def test_they_count_in_the_buffer_until_they_have_their_outcome(self, away: Standin) -> None:
         with Producer(away.endpoint, buffer_bytes_max=20 * KIB, delivery_timeout_ms=200) as producer:
@@ -218,6 +390,36 @@ class TestFutures:
             await_(lambda: len(called) > 1, WAIT_S, "the callback of an error")
         assert called == [(future.result(0), None), (None, lost.exception(0))]
         assert threading.main_thread() not in threads
+
+    @pytest.mark.parametrize("is_new", [False, True], ids=["known topic", "new topic"])
+    def test_a_callback_costs_the_same_however_many_are_there(
+        self, node: Standin, gate: threading.Event, is_new: bool
+    ) -> None:
+        """They are added to one list."""
+        with Producer(node.endpoint, linger_ms=60_000) as producer:
+            gate.set()
+            producer.route("t")
+            gate.clear()
+            future = producer.send_async(Message("one" if is_new else "t", b"", queue_id=0), print)
+            future.add_done_callback(print)
+            before = future.batch.callbacks
+            assert before
+            if is_new:
+                future.add_done_callback(print)
+            else:
+                producer.send_async(Message("t", b"", queue_id=0), print)
+            assert future.batch.callbacks is before
+            before.clear()
+            gate.set()
+            producer.close()
+
+    def test_in_the_child_of_a_fork_one_that_has_its_batch_ends_with_that(self, node: Standin) -> None:
+        with Producer(node.endpoint, linger_ms=60_000) as producer:
+            future = producer.send_async(Message("one", b""))
+            await_(lambda: not producer._lots, WAIT_S, "it has its batch")
+            assert isinstance(future, UnplacedFuture)
+            future.forked(ClientForked("producer", 1))
+            assert not future.done()
 
     def test_a_callback_that_raises_is_logged_and_harms_nobody(
         self, away: Standin, caplog: pytest.LogCaptureFixture

@@ -4,7 +4,6 @@ One lock guards everything here. A batch is open until it is full, due or urgent
 sends it. The bytes of all unfinished batches are bounded: senders wait for room.
 """
 
-import logging
 import math
 import threading
 import time
@@ -20,9 +19,7 @@ from towline.format.wire.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
 from towline.link.unclosed import call_in_child, renew
 
-from .futures import MS, Batch, SendFuture, TopicRoute
-
-log = logging.getLogger(__name__)
+from .futures import MS, Batch, Called, SendFuture, TopicRoute, call
 
 HAND_OVER_S: Final = 0.002
 
@@ -56,7 +53,7 @@ class Accumulator:
         self._open: dict[Batch, None] = {}  # in the order they were opened
         self._ready: deque[Batch] = deque()
         self._unfinished: dict[Batch, None] = {}
-        self._called: deque[tuple[Callable[[SendFuture], object], SendFuture]] = deque()
+        self._called: deque[Called] = deque()
         self._buffered = 0
         self._waiting = 0  # senders that wait for room
         self._wake_before = math.inf  # a batch due before this needs the I/O thread to be rung
@@ -77,8 +74,9 @@ class Accumulator:
         told: Callable[[SendFuture], object] | None = None,
         wakes: bool = True,
     ) -> SendFuture:
-        """Puts one record into the queue's open batch. Waits `room_ms` for room, which None does not need; raises
-        ProducerFull, ClientClosed. `told` is called on the I/O thread when the outcome is there.
+        """Puts one record into the queue's open batch. Waits `room_ms` for room, and HAND_OVER_S at most where a batch
+        is full by it; with None, which is for what has its room already, for nothing. Raises ProducerFull,
+        ClientClosed. `told` is called on the I/O thread when the outcome is there.
 
         Without `wakes` the I/O thread does not hear of an urgent one: the caller sends it, or wakes that thread.
         """
@@ -105,7 +103,7 @@ class Accumulator:
             if handle:
                 future.handle = handle
             if told is not None:
-                batch.callbacks = [*(batch.callbacks or ()), (told, future)]
+                batch.call_back(told, future)
             if urgent:
                 self._seal(batch, wakes=wakes)
             elif batch.size >= self._batch_bytes_max or batch.count >= route.records_max:
@@ -114,7 +112,7 @@ class Accumulator:
             elif batch.due < self._wake_before:
                 self._wake_now()
         if full:
-            self._hand_over(yields=True)
+            self._hand_over(yields=room_ms is not None)
         return future
 
     def add_many(self, route: TopicRoute, queue_id: int, records: Buffer, count: int, unique_key: str) -> SendFuture:
@@ -302,11 +300,7 @@ class Accumulator:
     def call_back(self) -> None:
         """Runs the callbacks of what was finished. On the I/O thread: a sender may hold what they wait for."""
         while self._called:
-            callback, future = self._called.popleft()
-            try:
-                callback(future)
-            except Exception:
-                log.exception("a callback of send_async failed")
+            call([self._called.popleft()])
 
     def plan_sleep(self, now: float, can_send: bool) -> float:
         """The moment of the next ready batch.

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -136,6 +136,12 @@ class Pending:
                 self.event = threading.Event()
             event = self.event
         return event.wait(None if timeout_ms is None else timeout_ms / MS)
+
+    def call_back(self, callback: "Callable[[SendFuture], object]", future: "SendFuture") -> None:
+        """Has `callback` called at its end. Under the lock, and not when it is done."""
+        if self.callbacks is None:
+            self.callbacks = []
+        self.callbacks.append((callback, future))
 
     def finish(self) -> None:
         """Marks it as finished, under the lock: nothing changes afterwards."""
@@ -292,9 +298,7 @@ class SendFuture(Future[SendResult]):
         batch = self._batch
         with batch.lock:
             if not batch.done:
-                if batch.callbacks is None:
-                    batch.callbacks = []
-                batch.callbacks.append((fn, self))
+                batch.call_back(fn, self)
                 return
         fn(self)
 
@@ -311,35 +315,44 @@ class UnplacedFuture(SendFuture):
         Future.__init__(self)
         self.add_done_callback(SendFuture._settle)
 
-    def place(self, found: SendFuture) -> None:
-        """Its message is in the batch of `found`."""
+    def place(self, found: SendFuture) -> "list[Called]":
+        """Its message is in the batch of `found`. Returns the callbacks that are due: the outcome may be here."""
         self._index, self._before, self.handle = found._index, found._before, found.handle
-        self._leave_for(found.batch)
+        return self._leave_for(found.batch)
 
-    def fail(self, error: TowlineError) -> None:
-        """Its message never gets into a batch."""
+    def fail(self, error: TowlineError) -> "list[Called]":
+        """Its message never gets into a batch. Returns the callbacks that are due."""
         failed = Pending(self._batch.lock)
         failed.error, failed.done = error, True
-        self._leave_for(failed)
+        return self._leave_for(failed)
 
-    def _leave_for(self, pending: Pending) -> None:
+    def _leave_for(self, pending: Pending) -> "list[Called]":
         before = self._batch
         with before.lock:
             self._batch = cast(Batch, pending)
             callbacks, before.callbacks = before.callbacks or [], None
             if before.event is not None:
                 before.event.set()
-        for callback, _ in callbacks:
-            try:
-                self.add_done_callback(callback)
-            except Exception:
-                log.exception("a callback of send_async failed")
+        with pending.lock:
+            if pending.done:
+                return callbacks
+            for callback, _ in callbacks:
+                pending.call_back(callback, self)
+            return []
+
+    def await_place(self) -> None:
+        """Waits until its message has a place, or never gets one."""
+        pending = self._batch
+        if type(pending) is Pending:
+            pending.wait(None)
 
     def forked(self, error: TowlineError) -> None:
-        """In a child of a fork."""
-        renew(self._batch.event)
-        self._batch.error = error
-        self._batch.finish()
+        """In a child of a fork. What has a batch ends with that."""
+        pending = self._batch
+        if type(pending) is Pending and not pending.done:
+            renew(pending.event)
+            pending.error = error
+            pending.finish()
 
     def exception(self, timeout: float | None = None) -> TowlineError | None:
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -356,7 +369,19 @@ class UnplacedFuture(SendFuture):
             with batch.lock:
                 if batch is self._batch:
                     if not batch.done:
-                        batch.callbacks = [*(batch.callbacks or ()), (fn, self)]
+                        batch.call_back(fn, self)
                         return
                     break
         fn(self)
+
+
+Called = tuple[Callable[[SendFuture], object], SendFuture]
+
+
+def call(called: Iterable[Called]) -> None:
+    """Calls callbacks; one that raises harms no other."""
+    for callback, future in called:
+        try:
+            callback(future)
+        except Exception:
+            log.exception("a callback of send_async failed")

@@ -325,6 +325,8 @@ class IoThread(threading.Thread):
 
     def _cycle(self) -> None:
         self._accumulator.call_back()
+        if self._closes_when_idle:
+            self._accumulator.seal_all()  # nobody gives an open batch company any more
         self._end_late(time.monotonic())
         if self._unpromised:
             self._release(time.monotonic())

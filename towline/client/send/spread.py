@@ -85,6 +85,10 @@ class Spread:
             return session, route
         return None
 
+    def place_if_known(self, message: Message) -> Place | None:
+        """Likewise for this message. Raises UnknownGroup."""
+        return self.known_place(message.topic, self.chosen(message))
+
     def next_place(self, topic: str, timeout_ms: int | None = None) -> Place:
         """The session in turn and its route. Raises what `Producer.route` raises when no group takes the topic."""
         found = self.known_place(topic, None)
