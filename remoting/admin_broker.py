@@ -54,7 +54,7 @@ class BrokerAdmin:
             problem = refusal_in(facts, "serve")
             late = ", ".join((facts or {}).get("waiting", ()))
             if late:
-                problem = f"kept, but {late} works by the old values until one long call is over"
+                problem = f"the change is kept, and not taken yet by {late}: that takes until one long call is over"
             if not problem:
                 answer(ResponseCode.SUCCESS)
                 return

@@ -85,7 +85,8 @@ def test_every_process_takes_a_change_of_everything_that_may_change(node: TestNo
     assert ANOTHER.keys() == LIVE.keys()
     before = node.at(Position.SETTINGS)
     done = change_settings(node.store.root, ANOTHER, keep=False)
-    assert done == {"settings": ANOTHER, "kept": False, "waiting": []}
+    named = {"broker_name": "towline", "broker_id": 0, "role": "master", "store": str(node.store.root)}
+    assert done == {"settings": ANOTHER, "kept": False, "waiting": [], "node": named}
     assert {key: value for key, value in values(node).items() if key in ANOTHER} == ANOTHER
     assert node.at(Position.SETTINGS) == before + 1
 

@@ -105,8 +105,9 @@ def names_groups(endpoint: Endpoints) -> bool:
 
 
 def check_one_node(endpoint: Endpoints) -> None:
-    """Raises InvalidEndpoint for one that may lead to this node now and to that one later."""
-    if names_groups(endpoint) or len(several(endpoint)) > 1:
+    """Raises InvalidEndpoint for one that may lead to this node now and to that one later. A broker of RocketMQ refuses
+    by itself what is asked of a node."""
+    if (isinstance(endpoint, str) and endpoint.startswith((CLUSTER, ETCD))) or len(several(endpoint)) > 1:
         shown = endpoint if isinstance(endpoint, str) else ",".join(endpoint)
         raise InvalidEndpoint(shown, "settings, status and statistics are one node's, and several may answer there")
 
