@@ -50,6 +50,9 @@ def set_(changes: Sequence[str], keep: bool, endpoint: str | None, store: Path |
             done = admin.configure_node(keep=keep, **wanted)
 
     def render(console: Console) -> None:
+        node = done["node"]
+        text = f"node {node['broker_id']} of {node['broker_name']}, a {node['role']} on {node['store']}:"
+        console.print(text, markup=False, soft_wrap=True)
         until = "now and after the next start" if done["kept"] else "until the node ends"
         for key, value in done["settings"].items():
             console.print(f"{key} is {value}, {until}", markup=False)

@@ -5,7 +5,7 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,15 +16,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from towline.errors import Remedy, TowlineError
-from towline.link.keys import ENVIRONMENT
+from towline.link.keys import ENVIRONMENT, certificate_of
 from towline.log.errors import NoStoreHere
 from towline.node.process.context import runtime_in_use
 from towline.node.report.status import read_status
 from towline.places import Store
+from towline.runtime.locks import store_is_held
 
-from .doctor_checks import checks_of
+from .doctor_checks import checks_of, has_room, looks_at
 from .output import add_row, progress_console, show, sized, table
-from .redaction import Redaction, secrets_of
+from .redaction import Redaction, key_in, private_lines, secrets_of
 from .versions import packages, versions
 
 LOG_TAIL: Final = 1 << 20  # bytes of each log
@@ -64,7 +65,7 @@ def _gather(store: Store) -> Gathered:
     """Whatever there is. A part that cannot be had is left out with its reason, for that is what broken nodes have."""
     gathered = Gathered()
     redaction = Redaction(_known_secrets(store, gathered.left_out))
-    parts = _parts(store)
+    parts = _parts(store, gathered.left_out)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=progress_console(), transient=True) as progress:
         task = progress.add_task("", total=len(parts))
@@ -79,20 +80,36 @@ def _gather(store: Store) -> Gathered:
     return gathered
 
 
-def _parts(store: Store) -> Mapping[str, Callable[[], Any]]:
+def _parts(store: Store, left_out: dict[str, str]) -> Mapping[str, Callable[[], Any]]:
     """Name in the archive -> what gives a text or a JSON document."""
+    why = _no_load(store)
+    if why:
+        left_out["doctor.json: the speed of the disk, and ports"] = why
+    examine = looks_at if why else checks_of
     parts: dict[str, Callable[[], Any]] = {
         "versions.json": lambda: versions() | {"packages": packages()},
         "status.json": partial(read_status, store.root),
-        "doctor.json": lambda: {"checks": [asdict(check) for check in checks_of(store.root)]},
+        "doctor.json": lambda: {"checks": [asdict(check) for check in examine(store.root)]},
     }
     of_run = (store.settings, store.recovery, store.node, store.link, store.order_result)
     for path in (*of_run, store.identity, store.role, store.promise, store.in_sync, store.truncate):
         if path.exists() or path in (store.settings, store.recovery):
             parts[str(path.relative_to(store.root))] = partial(_document, path)
-    for path in sorted(store.run.glob("*.log*")):
+    for path in sorted(store.run.glob("*.failure")):
+        parts[str(path.relative_to(store.root))] = partial(_document, path)
+    for path in (store.kept_settings, *sorted(store.run.glob("*.log*"))):
         parts[str(path.relative_to(store.root))] = partial(_tail, path)
     return parts
+
+
+def _no_load(store: Store) -> str:
+    """Why the disk is not to be written to, to see how fast it is; "" where it may be."""
+    try:
+        if store_is_held(store.lock):
+            return "a node runs on the store"
+    except OSError as error:
+        return f"a node may run on the store: {_why(error)}"
+    return "" if has_room(store.root) else "the disk has little room"
 
 
 def _document(path: Path) -> Any:
@@ -127,26 +144,29 @@ def _json(document: Any) -> bytes:
 
 def _known_secrets(store: Store, left_out: dict[str, str]) -> set[str]:
     """What this node and this user hold: the key ring, the key file of the environment, the secret of the processes."""
-    found: set[str] = set()
+    found: list[dict[str, str]] = []
 
-    def look(what: object, read: Callable[[], Iterable[str]]) -> None:
+    def look(what: object, read: Callable[[], dict[str, str]]) -> None:
         try:
-            found.update(read())
+            found.append(read())
         except FileNotFoundError:
             return
         except Exception as error:
             left_out[f"secrets of {what}"] = _unknown(error)
 
+    of_the_certificate: set[str] = set()
     keys: list[Path] = [Path(os.environ[ENVIRONMENT])] if ENVIRONMENT in os.environ else []
     try:
         ring = json.loads(store.settings.read_text(encoding="utf-8"))["keys_dir"]
-        keys += sorted(Path(ring).rglob("*.json")) if ring else []
+        if ring:
+            keys += sorted(Path(ring).rglob("*.json"))
+            of_the_certificate = private_lines(certificate_of(Path(ring)))
     except (OSError, ValueError, LookupError, TypeError) as error:
         left_out["secrets of keys_dir"] = _unknown(error)
     for path in keys:
-        look(path, partial(secrets_of, path))
-    look("the processes", lambda: [runtime_in_use(store.root).secret.read_text(encoding="ascii")])
-    return found
+        look(path, partial(key_in, path))
+    look("the processes", lambda: {"secret": runtime_in_use(store.root).secret.read_text(encoding="ascii")})
+    return secrets_of(found) | of_the_certificate
 
 
 def _unknown(error: Exception) -> str:

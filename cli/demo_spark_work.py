@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from towline.parent import die_with_parent
 from towline.pipeline.job import Plot
 from towline.pipeline.report import png
 from towline.pipeline.running import execute
 from towline.pipeline.session import end, java_missing, session
-from towline.runtime.process import die_with_parent
 
 from . import flights
 from .output import write_json

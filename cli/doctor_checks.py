@@ -28,6 +28,7 @@ FILES: Final = 65_536  # as the units of `towline cluster units` have it
 MAPS: Final = 65_530  # the system's default: a segment, a queue file and an index file are one each
 SYNCS: Final = 32
 WRITTEN: Final = 64 * MIB
+NEEDED: Final = 4 * GIB  # three segments of 1 GiB are made ahead of the writer, and index files
 FAST_US: Final = 20.0  # no disk is asked and answers in less
 SLOW_US: Final = 20_000.0
 _TIME_ERROR: Final = 5  # of adjtimex: the clock is not synchronized
@@ -70,7 +71,22 @@ def examine(store: Path, as_json: bool) -> int:
 
 
 def checks_of(store: Path) -> list[Check]:
-    return [*_machine(), *_limits(), *_memory(), *_disk(store), _clock(), *_ports(), _java()]
+    return [*looks_at(store), *_speed(_place_of(store)), *_ports()]
+
+
+def looks_at(store: Path) -> list[Check]:
+    """Those that write nothing and take no port: a node that runs, or a disk that is nearly full, is not burdened."""
+    return [*_machine(), *_limits(), *_memory(), _room(_place_of(store)), _clock(), _java()]
+
+
+def has_room(store: Path) -> bool:
+    """Whether the disk has what a node reserves."""
+    return shutil.disk_usage(_place_of(store)).free >= NEEDED
+
+
+def _place_of(store: Path) -> Path:
+    """The store, or the nearest directory above it that is there."""
+    return next(each for each in (store.resolve(), *store.resolve().parents) if each.is_dir())
 
 
 def _machine() -> Iterator[Check]:
@@ -120,17 +136,18 @@ def _memory() -> Iterator[Check]:
         yield Check("swappiness", State.WARN if much else State.OK, str(swappiness), remedy)
 
 
-def _disk(store: Path) -> Iterator[Check]:
-    where = next(each for each in (store.resolve(), *store.resolve().parents) if each.is_dir())
+def _room(where: Path) -> Check:
     free = shutil.disk_usage(where).free
-    needed = 4 * GIB  # three segments of 1 GiB are made ahead of the writer, and index files
-    little = free < needed
+    little = free < NEEDED
     remedy = (
         "a node with settings as they are reserves 4 GiB: free some, or set mapped_file_size_commit_log"
         if little
         else ""
     )
-    yield Check(f"disk of {where}", State.WARN if little else State.OK, f"{sized(free)} free", remedy)
+    return Check(f"disk of {where}", State.WARN if little else State.OK, f"{sized(free)} free", remedy)
+
+
+def _speed(where: Path) -> Iterator[Check]:
     try:
         speed, sync_us = _measure(where)
     except OSError as error:

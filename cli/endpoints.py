@@ -11,7 +11,7 @@ import typer
 
 from towline.client.admin import AdminClient
 from towline.client.link.connection import own_facts
-from towline.client.link.routes import group_routes, is_broker
+from towline.client.link.routes import check_one_node, group_routes, is_broker
 from towline.client.link.rpc import Caller
 from towline.errors import InvalidEndpoint, LinkRefused, NoAnswer, NodeNotRunning
 from towline.link.keys import ENVIRONMENT
@@ -50,7 +50,8 @@ def named_node(endpoint: str | None, store: Path | None) -> tuple[str | None, Pa
 
 
 def ask_node(endpoint: str) -> AdminClient:
-    """A client of the serve of the node there, which answers. Raises what `endpoint_of` raises."""
+    """A client of the serve of the one node there, which answers. Raises what `endpoint_of` raises."""
+    check_one_node(endpoint)
     return AdminClient(endpoint_of("serve", endpoint, None), name="towline")
 
 

@@ -12,8 +12,8 @@ Endpoint = Annotated[
     typer.Option(
         "--endpoint",
         help="Address of the node: its listen_port, as tcp://HOST:PORT or tls://HOST:PORT?ca=FILE, or the socket of a "
-        "process as ipc:///PATH; those of several nodes with commas; for put, get and group also cluster:PATH of a "
-        "cluster file.",
+        "process as ipc:///PATH; those of several nodes with commas, but for status, stats and config; for put, get "
+        "and group also cluster:PATH of a cluster file.",
     ),
 ]
 LocalStore = Annotated[

@@ -2,9 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from towline.link.keys import access_secret
 
 REMOVED: Final = "[removed]"
 _LEAST: Final = 8  # characters of a known secret: a shorter one would tear up words
@@ -46,9 +48,24 @@ class Redaction:
         return self.text(value) if isinstance(value, str) else value
 
 
-def secrets_of(path: Path) -> list[str]:
-    """Those in a key file. Raises OSError, ValueError for what is none."""
+def key_in(path: Path) -> dict[str, str]:
+    """What a key file says. Raises OSError, ValueError for what is none."""
     key = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(key, dict):
         raise ValueError(f"{path} is no key file")
-    return [str(key[name]) for name in ("secret", "access") if key.get(name)]
+    return {name: str(value) for name, value in key.items()}
+
+
+def secrets_of(keys: Iterable[Mapping[str, str]]) -> set[str]:
+    """Those in the files of a ring, and those that follow from them: what the holder of each public key signs with."""
+    known = list(keys)
+    found = {key.get(name, "") for key in known for name in ("secret", "access")}
+    nodes = {secret for key in known if (secret := key.get("secret"))}
+    found |= {access_secret(secret, key["public"]) for secret in nodes for key in known if "public" in key}
+    return found - {""}
+
+
+def private_lines(path: Path) -> set[str]:
+    """Those of the private key in a PEM file, each for itself: a log may have wrapped them. Raises OSError."""
+    private = path.read_text(encoding="ascii").partition("-----BEGIN CERTIFICATE-----")[0]
+    return {line for line in private.splitlines() if not line.startswith("-----")}

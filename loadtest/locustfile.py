@@ -20,7 +20,7 @@ from locust.stats import StatsEntry
 from towline.loadtest.load.plan import LoadPlan, users_at
 from towline.loadtest.load.summary import Row, broken, summary_of
 from towline.loadtest.load.users import MESSAGES, BatchPutUser, MixedUser, PullUser, PutUser, SlowUser
-from towline.runtime.process import die_with_parent
+from towline.parent import die_with_parent
 
 __all__ = ["BatchPutUser", "MixedUser", "PullUser", "PutUser", "SlowUser"]
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from towline.errors import BenchFailed
-from towline.runtime.process import die_with_parent
+from towline.parent import die_with_parent
 from towline.start import home
 
 from .plan import Work

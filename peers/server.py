@@ -15,7 +15,7 @@ import psutil
 
 from towline.errors import BenchFailed
 from towline.link.free_port import free_port as free_port
-from towline.runtime.process import die_with_parent
+from towline.parent import die_with_parent
 
 from .usage import disk_bytes
 

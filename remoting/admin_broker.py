@@ -52,6 +52,9 @@ class BrokerAdmin:
 
         def told(facts: Facts | None, _: list[Buffer]) -> None:
             problem = refusal_in(facts, "serve")
+            late = ", ".join((facts or {}).get("waiting", ()))
+            if late:
+                problem = f"the change is kept, and not taken yet by {late}: that takes until one long call is over"
             if not problem:
                 answer(ResponseCode.SUCCESS)
                 return

@@ -17,7 +17,8 @@ from towline.node.report.statistics import measure
 from towline.node.report.status import read_status
 
 PREFIX: Final = "node_"
-AT_ONCE_MAX: Final = 4
+CHANGE: Final = "node_configure"
+AT_ONCE_MAX: Final = 4  # and one more that is a change: who looks on keeps nobody from mending what is seen
 INTERVAL_MAX_MS: Final = 10_000
 TOP_MAX: Final = 1_000
 
@@ -64,8 +65,9 @@ class NodeQuestions:
     def ask(self, peer: bytes, request_id: int, question: Facts) -> None:
         """`cycle` returns the answer. Raises TooManyAsk, MalformedFrame."""
         answer = self._way_of(question)
-        if self._under_way >= AT_ONCE_MAX:
-            raise TooManyAsk(AT_ONCE_MAX)
+        limit = AT_ONCE_MAX + (question["op"] == CHANGE)
+        if self._under_way >= limit:
+            raise TooManyAsk(limit)
         self._under_way += 1
         arguments = (peer, request_id, answer)
         threading.Thread(target=self._run, args=arguments, name="node-question", daemon=True).start()
@@ -90,7 +92,7 @@ class NodeQuestions:
                 return lambda: measure(store, interval / 1_000, top=top, topic=topic)
             case {"op": "node_settings"}:
                 return lambda: {"settings": read_node_settings(store)}
-            case {"op": "node_configure", "settings": dict(settings), "keep": bool(keep)}:
+            case {"op": op, "settings": dict(settings), "keep": bool(keep)} if op == CHANGE:
                 return lambda: change_settings(store, settings, keep=keep)
         raise MalformedFrame(f"the serve process does not answer {question.get('op')!r} with these facts")
 

@@ -520,6 +520,15 @@ class ChangeUndone(TowlineError, remedy=Remedy.RETRY):
     advice = "`towline master status` says what it is doing, `towline config get` what holds; then ask again"
 
 
+class ChangeFailed(TowlineError, remedy=Remedy.RETRY):
+    """A change of settings at which the node failed in a way that nobody expected."""
+
+    store: str
+    why: str
+    template = "the node on {store} failed to change its settings: {why}"
+    advice = "its log says more, and `towline config get` what holds; correct the values, or the disk, and ask again"
+
+
 class UnreadableSettings(TowlineError, remedy=Remedy.FIX_SETTINGS):
     path: str
     why: str

@@ -83,6 +83,8 @@ class TestStatusAndStatistics:
                 assert status["master"]["connected"]
                 done = admin.configure_node(file_reserved_time=9)
                 assert (done["settings"], done["waiting"]) == ({"file_reserved_time": 9}, [])
+                named = {"broker_name": "towline", "broker_id": 1, "role": "slave", "store": str(pair.slave.store.root)}
+                assert done["node"] == named
 
 
 @pytest.mark.parametrize("by", ["endpoint", "store"])
@@ -98,6 +100,7 @@ class TestConfig:
         assert row == {"key": "put_waiting_max", "value": 500, "default": 65_536, "live": "put", "kept": False}
         out = towline("config", "set", "put_waiting_max=65536", "file_reserved_time=72", *where).out
         assert "put_waiting_max is 65536, until the node ends" in out
+        assert f"node 0 of towline, a master on {node.store.root}:" in out
         shown = towline("config", "get", *where).out
         assert "put_waiting_max" not in shown, "it has its default again"
         assert "put_waiting_max" in towline("config", "get", "--all", *where).out

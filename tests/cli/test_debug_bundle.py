@@ -2,12 +2,18 @@
 
 import errno
 import json
+import subprocess
+import sys
 import tarfile
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from towline import start
+from towline.cli import doctor_checks
 from towline.cli.redaction import REMOVED, Redaction
-from towline.link.keys import certificate_of, make_node_keys, new_key, read_key
+from towline.link.keys import certificate_of, make_node_keys, new_key, read_key, revoke_key
 from towline.places import Store
 from towline.runtime.settings import Settings
 
@@ -23,6 +29,18 @@ def files_of(archive):
             assert entry.name.startswith(f"{archive.name.removesuffix('.tar.gz')}/")
             found[entry.name.partition("/")[2]] = opened.extractfile(entry).read().decode()
         return found
+
+
+@contextmanager
+def held(store):
+    """Somebody else holds the store's lock, as a node does."""
+    program = "import sys, pathlib; from towline.runtime.locks import StoreLock\n"
+    program += "lock = StoreLock(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    words = [sys.executable, "-c", program, store.lock]
+    with subprocess.Popen(words, cwd=start.home(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        yield
+        holder.stdin.close()
 
 
 @pytest.fixture
@@ -68,7 +86,7 @@ class TestOfANodeThatIsDown:
         whole = "\n".join(files_of(archive).values())
         for secret in (PASSWORD, "MIIEowIBAAKCAQEA7", *keys[1]):
             assert secret not in whole
-        assert len(keys[1]) == 3
+        assert len(keys[1]) == 2
 
     def test_everything_else_is_there(self, store, tmp_path, towline):
         archive = tmp_path / "report.tar.gz"
@@ -85,6 +103,27 @@ class TestOfANodeThatIsDown:
         assert log[-1] == "INFO the last line"
         assert f"WARNING no answer from http://{REMOVED}@etcd1:2379: timed out" in log
         assert [line for line in log if '"topic": "orders"' in line]
+
+    def test_what_signs_for_a_key_is_taken_out_where_no_file_has_it(self, store, keys, tmp_path, towline):
+        ring, secrets = keys
+        another = read_key(new_key(ring, "lost", ["admin"]))
+        revoke_key(ring, "lost")
+        for handed in (ring / "handed").iterdir():
+            handed.unlink()
+        signing = secrets | {another.access}
+        store.node_log.write_text("\n".join(f"INFO signed with {secret}" for secret in signing))
+        archive = tmp_path / "report.tar.gz"
+        assert towline("debug", "bundle", "--store", store.root, "--output", archive).status == 0
+        assert files_of(archive)["run/node.log"].splitlines() == [f"INFO signed with {REMOVED}"] * 3
+
+    def test_what_was_kept_and_what_a_process_failed_with_are_there(self, store, tmp_path, towline):
+        store.kept_settings.write_text("put_waiting_max = 7\n")
+        (store.run / "put.failure").write_text(json.dumps({"error": "DiskFull", "facts": ["x", 9], "sentence": "none"}))
+        archive = tmp_path / "report.tar.gz"
+        assert towline("debug", "bundle", "--store", store.root, "--output", archive).status == 0
+        files = files_of(archive)
+        assert files["kept.toml"] == "put_waiting_max = 7\n"
+        assert json.loads(files["run/put.failure"])["error"] == "DiskFull"
 
     def test_what_is_missing_is_told_with_the_reason(self, store, tmp_path, towline):
         store.recovery.unlink()
@@ -121,6 +160,46 @@ class TestOfANodeThatIsDown:
         assert towline("debug", "bundle", "--store", store.root, "--output", archive).status == 0
         assert archive.stat().st_mode & 0o777 == 0o600
         assert sorted(each.name for each in tmp_path.iterdir()) == ["report.tar.gz", "ring", "store"]
+
+
+class TestTheDisk:
+    """Its speed is measured where nobody works on it."""
+
+    @pytest.fixture
+    def measured(self, monkeypatch) -> list[Path]:
+        places: list[Path] = []
+
+        def measure(where: Path) -> tuple[float, float]:
+            places.append(where)
+            return 1e9, 300.0
+
+        monkeypatch.setattr(doctor_checks, "_measure", measure)
+        monkeypatch.setattr(doctor_checks, "NEEDED", 0)
+        return places
+
+    def checks(self, store, archive, towline) -> tuple[set[str], str]:
+        """Names of the doctor's checks, and why others are not there."""
+        done = towline("debug", "bundle", "--store", store.root, "--output", archive, "--json")
+        names = {check["name"] for check in json.loads(files_of(archive)["doctor.json"])["checks"]}
+        return names, done.document["left_out"].get("doctor.json: the speed of the disk, and ports", "")
+
+    def test_is_measured_where_the_node_is_down(self, store, tmp_path, measured, towline):
+        names, left_out = self.checks(store, tmp_path / "report.tar.gz", towline)
+        assert (measured, left_out) == ([store.root], "")
+        assert "speed of the disk" in names
+        assert [name for name in names if name.startswith("listen_port")]
+
+    def test_and_the_ports_are_left_alone_beside_a_node(self, store, tmp_path, measured, towline):
+        with held(store):
+            names, left_out = self.checks(store, tmp_path / "report.tar.gz", towline)
+        assert (measured, left_out) == ([], "a node runs on the store")
+        assert not [name for name in names if "speed" in name or "port " in name]
+        assert f"disk of {store.root}" in names
+
+    def test_is_not_written_to_where_little_is_free(self, store, tmp_path, measured, monkeypatch, towline):
+        monkeypatch.setattr(doctor_checks, "NEEDED", 1 << 62)
+        _, left_out = self.checks(store, tmp_path / "report.tar.gz", towline)
+        assert (measured, left_out) == ([], "the disk has little room")
 
 
 class TestRefusals:

@@ -65,6 +65,12 @@ def test_no_node_of_a_cluster_is_there(tmp_path, capsys):
     assert "nobody listens there" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", COMMANDS[-4:], ids=" ".join)
+@pytest.mark.parametrize("several", ["tcp://127.0.0.1:9,tcp://127.0.0.1:10", "cluster:a.toml", "etcd:http://e:1/name"])
+def test_what_is_of_one_node_is_asked_of_no_several(words, several, capsys):
+    assert "several may answer there" in refusal(capsys, *words, "--endpoint", several)
+
+
 class _Redis(socketserver.BaseRequestHandler):
     """Answers whatever it is sent as a Redis does that does not know the command."""
 

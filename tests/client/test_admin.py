@@ -1,14 +1,15 @@
 """Questions to a node in a thread (`standin`)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused, ClientClosed
+from towline.client.link.routes import check_one_node
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.errors import NoAnswer, UnknownTopic
+from towline.errors import InvalidEndpoint, NoAnswer, UnknownTopic
 
 from .standin import STORE_TIME, Standin
 
@@ -111,6 +112,39 @@ class TestLookups:
         assert [message.queue_offset for message in found] == [1, 1, 1, 1, 2, 2]
         assert admin.by_time("t", STORE_TIME + 60_000) == []
         assert admin.offset_at("t", 2, STORE_TIME + 1_500) == 2
+
+
+class TestTheNodeItself:
+    @pytest.mark.parametrize(
+        "ask",
+        [
+            AdminClient.node_status,
+            AdminClient.node_stats,
+            AdminClient.node_settings,
+            lambda admin: admin.configure_node(broker_permission=4),
+        ],
+        ids=["status", "statistics", "settings", "a change"],
+    )
+    def test_is_not_asked_for_where_several_may_answer(
+        self, node: Standin, ask: Callable[[AdminClient], object]
+    ) -> None:
+        for endpoint in (f"{node.endpoint},tcp://127.0.0.1:9", [node.endpoint, "tcp://127.0.0.1:9"]):
+            with AdminClient(endpoint) as admin, pytest.raises(InvalidEndpoint, match="several may answer there"):
+                ask(admin)
+        assert not node.asked
+
+    @pytest.mark.parametrize("endpoint", ["cluster:/there/cluster.toml", "etcd:http://127.0.0.1:9/name"])
+    def test_has_an_endpoint_and_is_no_cluster(self, endpoint: str) -> None:
+        with pytest.raises(InvalidEndpoint, match="several may answer there"):
+            check_one_node(endpoint)
+
+    def test_is_the_master_of_a_group_for_who_asks_masters_alone(self, node: Standin) -> None:
+        with (
+            AdminClient(lambda: (node.endpoint, "tcp://127.0.0.1:9"), masters_only=True) as admin,
+            pytest.raises(AskRefused),
+        ):
+            admin.node_status()
+        assert node.asked[-1]["op"] == "node_status"
 
 
 class TestLosing:

@@ -21,10 +21,10 @@ from towline.cli.cluster_nodes import ObservedGroup, observe
 from towline.cluster.state import GroupState, group_state
 from towline.cluster.units import unit_name
 from towline.node.report.status import node_facts
+from towline.parent import die_with_parent
 from towline.places import Store
 from towline.route.file import read_cluster
 from towline.route.nodes import Cluster, Group, Node
-from towline.runtime.process import die_with_parent
 
 from .nodes import free_port
 from .waiting import Watch, await_

@@ -8,7 +8,7 @@ from .trees import PACKAGES, Broken, Source, functions
 from .trees import PROCESSES as FOLDERS
 
 PROCESSES = tuple(f"towline.{folder}" for folder in FOLDERS)
-_BASE = frozenset({"towline.clock", "towline.errors", "towline.fence", "towline.limits"})
+_BASE = frozenset({"towline.clock", "towline.errors", "towline.fence", "towline.limits", "towline.parent"})
 _FORMAT = _BASE | {"towline.places", "towline.format"}
 _KERNELS = _FORMAT | {"towline.kernels"}
 _FILTER = _BASE | {"towline.format"}
@@ -25,6 +25,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "towline.clock": frozenset(),
     "towline.fence": frozenset(),
     "towline.limits": frozenset(),
+    "towline.parent": frozenset(),
     "towline.places": _BASE,
     "towline.start": _BASE | {"towline"},
     "towline.spark_python": frozenset(),

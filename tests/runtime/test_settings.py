@@ -175,6 +175,13 @@ class TestValues:
             ("mapped_file_size_commit_log", 5000, "multiple of 4096"),
             ("mapped_file_size_commit_log", 2**31, "2147483647"),
             ("delete_when", "24", "hours"),
+            ("delete_when", "0\u0664", "hours"),  # a digit, but none that Java or the next reader expects
+            ("keys_dir", "~nobody-of-this-name/ring", "nobody of this name has a home directory"),
+            ("broker_permission", 2, "greater than or equal to 4"),
+            ("file_reserved_time", 2**63, "9223372036854775807"),
+            ("clean_resource_interval", 2**63, "9223372036854775807"),
+            ("file_reserved_bytes", 2**63, "9223372036854775807"),
+            ("put_waiting_max", 2**63, "9223372036854775807"),
             ("process_scheduling", "allocate", "policy"),
             ("process_scheduling", "nobody=batch", "there is no process 'nobody'"),
             ("process_scheduling", "put=fifo", "other, batch, idle"),

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Self
 
 from towline.client.link.connection import own_facts
 from towline.client.link.endpoints import Endpoints, anybody, masters
+from towline.client.link.routes import check_one_node
 from towline.client.link.rpc import Caller, Reply
 from towline.client.read.reader import to_ms
 from towline.errors import RecordDamaged, TowlineError
@@ -43,7 +44,8 @@ class AdminClient:
     """Asks a node; by ipc://path one process of it, put for topics and their changes. Used by one thread.
 
     Of several endpoints (a text with commas, or a sequence) the first that answers is asked, and where only a master
-    answers, that one; with `masters_only` always a master.
+    answers, that one; with `masters_only` always a master. Questions about a node itself take an endpoint of one node:
+    InvalidEndpoint.
 
     A node gives no message whose CRC does not fit: AskRefused RecordDamaged, unless another endpoint has it whole.
     Every call raises AskRefused, UnknownTopic, NoAnswer after `timeout_ms`, LinkRefused, ClientClosed. Times are
@@ -60,6 +62,7 @@ class AdminClient:
         masters_only: bool = False,
     ) -> None:
         self._endpoint, self._cluster, self._timeout_ms = endpoint, cluster, timeout_ms
+        self._masters_only = masters_only
         self._facts = own_facts("admin", name or f"admin-{os.getpid()}", cluster)
         self._caller = Caller(endpoint, self._facts, fit=masters if masters_only else anybody)
 
@@ -260,29 +263,33 @@ class AdminClient:
 
     # --- the node itself: of any node's serve
 
+    def _ask_node(self, op: str, more_ms: int = 0, **facts: Any) -> dict[str, Any]:
+        if not self._masters_only:
+            check_one_node(self._endpoint() if callable(self._endpoint) else self._endpoint)
+        return self._caller.ask(op, facts, more_ms + self._timeout_ms).facts
+
     def node_status(self) -> dict[str, Any]:
         """What `towline master status --json` prints."""
-        return self.ask("node_status").facts
+        return self._ask_node("node_status")
 
     def node_stats(self, interval_ms: int = 1_000, *, top: int = 10, topic: str | None = None) -> dict[str, Any]:
         """What `towline stats --json` prints: counters, and rates over `interval_ms`, 10,000 at most; of the `top`
         busiest topics, or of the queues of one."""
-        asked = {"interval_ms": interval_ms, "top": top, "topic": topic}
-        return self._caller.ask("node_stats", asked, interval_ms + self._timeout_ms).facts
+        return self._ask_node("node_stats", interval_ms, interval_ms=interval_ms, top=top, topic=topic)
 
     def node_settings(self) -> list[dict[str, Any]]:
         """One dict for each setting: key, value, default, live (the processes that take a change while the node runs,
         "" where only a start does), kept (whether such a change was kept)."""
-        return list(self.ask("node_settings").facts["settings"])
+        return list(self._ask_node("node_settings")["settings"])
 
     def configure_node(self, *, keep: bool = False, **settings: Any) -> dict[str, Any]:
         """Changes settings of the running node, all or none; with `keep` they hold at its next start too.
 
         Returns settings: as they are then; kept; waiting: processes that have not taken them yet and will, since they
-        are in one long call. AskRefused FixedSetting names those that only a start changes.
+        are in one long call; node: whose they are, with broker_name, broker_id, role and store. AskRefused FixedSetting
+        names those that only a start changes.
         """
-        asked = {"settings": settings, "keep": keep}
-        return self._caller.ask("node_configure", asked, CHANGE_MS + self._timeout_ms).facts
+        return self._ask_node("node_configure", CHANGE_MS, settings=settings, keep=keep)
 
     # --- transactions (asks the schedule process)
 

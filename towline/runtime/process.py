@@ -1,7 +1,6 @@
-"""What a process of a node checks and sets up first: the machine, its parent, Ctrl-C and SIGTERM."""
+"""What a process of a node checks and sets up first: the machine, its name, Ctrl-C and SIGTERM."""
 
 import ctypes
-import os
 import platform
 import signal
 import sys
@@ -10,7 +9,6 @@ from typing import Final
 
 from towline.errors import UnsupportedMachine
 
-_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -23,13 +21,6 @@ def check_machine() -> None:
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise UnsupportedMachine(sys.platform, platform.machine())
-
-
-def die_with_parent(parent: int) -> None:
-    """SIGKILL when the parent goes (H8). A parent that went before this line is seen by its pid."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def set_name(name: str) -> None:

@@ -171,7 +171,10 @@ class Settings(
     @field_validator(*_PATHS)
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
-        return path and path.expanduser().absolute()
+        try:
+            return path and path.expanduser().absolute()
+        except RuntimeError:
+            raise ValueError("nobody of this name has a home directory here; write the path from / on") from None
 
     @field_validator("mapped_file_size_commit_log")
     @classmethod
@@ -223,7 +226,7 @@ class Settings(
     @field_validator("delete_when")
     @classmethod
     def _hours(cls, text: str) -> str:
-        if not re.fullmatch(r"([01]\d|2[0-3])(;([01]\d|2[0-3]))*", text):
+        if not re.fullmatch(r"([01]\d|2[0-3])(;([01]\d|2[0-3]))*", text, re.ASCII):
             raise ValueError("hours from 00 to 23 are wanted, `;` between them")
         return text
 
@@ -407,6 +410,18 @@ def change_of(settings: Settings, changes: Mapping[str, object]) -> dict[str, An
     return {key: getattr(checked, key) for key in wanted if key in LIVE}
 
 
+def check_kept(start: Settings, sources: Mapping[str, str], kept: Mapping[str, object]) -> None:
+    """Checks what is to stand in kept.toml as the next start will, which has the settings and the sources of this one,
+    `start`, and nothing of what was changed since and not kept. Raises UnknownSetting, BadSetting."""
+    source = "the next start"
+    wins = _resolve(kept, SNAKES, source)
+    wins = {key: value for key, value in wins.items() if sources.get(key) not in (FLAGS_SOURCE, ENVIRONMENT_SOURCE)}
+    try:
+        Settings.model_validate(start.model_dump() | wins)
+    except ValidationError as error:
+        raise _refusal(error, {}, source) from error
+
+
 def _from_file(file: Path | None, ignored: list[str]) -> tuple[str, Mapping[str, Any], Mapping[str, str]]:
     """(source, what it says, the spellings it may use). What RocketMQ knows and Towline has no use for is `ignored`."""
     if file is None:
@@ -416,8 +431,13 @@ def _from_file(file: Path | None, ignored: list[str]) -> tuple[str, Mapping[str,
         useless = NOT_APPLICABLE & said.keys()
         ignored += useless
         return str(file), {key: value for key, value in said.items() if key not in useless}, CAMELS
+    return str(file), read_toml(file), SNAKES
+
+
+def read_toml(file: Path) -> dict[str, Any]:
+    """What a file of settings says, by its own spellings and unchecked. Raises UnreadableSettings."""
     try:
-        return str(file), tomllib.loads(file.read_text(encoding="utf-8")), SNAKES
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UnreadableSettings(str(file), error.strerror or str(error)) from error
     except ValueError as error:  # not TOML, or not UTF-8

@@ -27,7 +27,7 @@ from towline.limits import (
     REQUEST_SIZE_MAX,
 )
 
-INT32_MAX = 2**31 - 1
+INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 LISTEN_PORT, FAST_LISTEN_PORT, HA_PORT, NAME_SERVER_PORT = 10_911, 10_909, 10_912, 9_876  # RocketMQ's numbers
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
@@ -70,8 +70,10 @@ def key(
 ) -> Any:
     """A field. `rocketmq`: its spelling there; `old`: a former one; `differs`: RocketMQ's default and why not ours.
 
-    `live`: the processes that take another value while the node runs; "": it is read when the node starts.
+    `live`: the processes that take another value while the node runs; "": it is read when the node starts. A number,
+    which has a `lowest`, fits into 64 bits.
     """
+    highest = INT64_MAX if highest is None and lowest is not None else highest
     facts: dict[str, Any] = {"unit": unit, "rocketmq": rocketmq, "old": old, "differs": differs, "live": live}
     text = f"{meaning} ({unit})" if unit else meaning
     text += f". RocketMQ: {differs}" if differs else ""
@@ -285,8 +287,8 @@ class PutKeys(Group):
     broker_permission: int = key(
         6,
         "sum of 4 read, 2 write",
-        "what the broker as a whole allows; without 2 puts are refused",
-        lowest=0,
+        "what the broker as a whole allows; without 2 puts are refused; 4 has to be in it, as reads are never refused",
+        lowest=4,
         highest=7,
         live="put, remoting",
     )

@@ -1,5 +1,6 @@
 """Loading: every kernel is ready after it, compiled for its signature only."""
 
+import os
 import subprocess
 import sys
 
@@ -20,6 +21,12 @@ def test_everything_is_loaded_once() -> None:
 def test_the_command_says_what_it_did() -> None:
     done = subprocess.run([sys.executable, "-m", "towline.kernels"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(f"{load.load_tools()} kernels ready in ")
+
+
+def test_who_compiles_beside_another_process_ends_with_it() -> None:
+    gone = str(os.getppid())  # whose child it is not
+    command = [sys.executable, "-m", "towline.kernels.jit.beside", gone]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 1
 
 
 def test_read_only_and_writable_arrays_are_taken_where_a_kernel_only_reads() -> None:

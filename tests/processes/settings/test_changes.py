@@ -85,7 +85,8 @@ def test_every_process_takes_a_change_of_everything_that_may_change(node: TestNo
     assert ANOTHER.keys() == LIVE.keys()
     before = node.at(Position.SETTINGS)
     done = change_settings(node.store.root, ANOTHER, keep=False)
-    assert done == {"settings": ANOTHER, "kept": False, "waiting": []}
+    named = {"broker_name": "towline", "broker_id": 0, "role": "master", "store": str(node.store.root)}
+    assert done == {"settings": ANOTHER, "kept": False, "waiting": [], "node": named}
     assert {key: value for key, value in values(node).items() if key in ANOTHER} == ANOTHER
     assert node.at(Position.SETTINGS) == before + 1
 
@@ -99,6 +100,8 @@ def test_every_process_takes_a_change_of_everything_that_may_change(node: TestNo
         ({"broker_permission": 4, "put_waiting_max": 0}, BadSetting, "put_waiting_max = 0"),
         ({"flush_backlog_max": 1_000}, BadSetting, "beside request_size_max"),
         ({"log_level": "LOUD"}, BadSetting, "log_level = LOUD"),
+        ({"keys_dir": "~nobody-of-this-name/ring"}, BadSetting, "keys_dir = ~nobody-of-this-name/ring"),
+        ({"broker_permission": 2}, BadSetting, "broker_permission = 2"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name_and_changes_nothing(node, change, error, said) -> None:

@@ -27,7 +27,7 @@ WAIT_S = 30.0
 
 def permit(node: TestNode, permission: int, *, keep: bool = False) -> None:
     done = change_settings(node.store.root, {"broker_permission": permission}, keep=keep)
-    assert done == {"settings": {"broker_permission": permission}, "kept": keep, "waiting": []}
+    assert (done["settings"], done["kept"], done["waiting"]) == ({"broker_permission": permission}, keep, [])
 
 
 @pytest.fixture(params=[True, False], ids=["by rings in shared memory", "by the socket"])

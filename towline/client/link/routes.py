@@ -104,6 +104,14 @@ def names_groups(endpoint: Endpoints) -> bool:
     return isinstance(endpoint, str) and endpoint.startswith((CLUSTER, ETCD, PREFIX))
 
 
+def check_one_node(endpoint: Endpoints) -> None:
+    """Raises InvalidEndpoint for one that may lead to this node now and to that one later. A broker of RocketMQ refuses
+    by itself what is asked of a node."""
+    if (isinstance(endpoint, str) and endpoint.startswith((CLUSTER, ETCD))) or len(several(endpoint)) > 1:
+        shown = endpoint if isinstance(endpoint, str) else ",".join(endpoint)
+        raise InvalidEndpoint(shown, "settings, status and statistics are one node's, and several may answer there")
+
+
 def serve_of(endpoint: Endpoints, serve: Endpoints) -> Endpoints:
     """The endpoint from which a producer with these arguments reads its replies; "" for the serve beside its put.
 

@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from towline.parent import die_with_parent
+
 HERE: Final = ("remoting.puts", "scan.dispatch", "put.restore", "scan.index", "scan.queues", "scan.queue_files")
 THERE: Final = ("put.append", "put.socket_rows", "put.put_ring", "remoting.turns")
 
@@ -26,12 +28,11 @@ def begin() -> subprocess.Popen[bytes] | None:
     )
 
 
-def _compile(asked: int) -> None:
+def _compile() -> None:
     for name in HERE:
-        if os.getppid() != asked:
-            return
         import_module(f"towline.kernels.{name}")
 
 
 if __name__ == "__main__":
-    _compile(int(sys.argv[1]))
+    die_with_parent(int(sys.argv[1]))  # a compilation takes many seconds: a node that is killed leaves no orphan
+    _compile()

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import TowlineError
+from towline.parent import die_with_parent
 from towline.places import Store
-from towline.runtime.process import check_machine, die_with_parent, set_name
+from towline.runtime.process import check_machine, set_name
 
 from .duties import MASTER, ROLES, SLAVE
 from .zygote_client import ZygoteClient

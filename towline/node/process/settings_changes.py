@@ -1,8 +1,9 @@
 """Changes of settings while a node runs, as they are asked for.
 
-    run/changes/NUMBER.json   {"settings": {key: value}, "keep": bool}, by who asks; then the supervisor's bell rings
+    run/changes/NUMBER.json   {"settings": {key: value}, "keep": bool, "deadline": monotonic s}, by who asks; then the
+                              supervisor's bell rings. After the deadline nobody waits for it, and it is not made
     run/changes/NUMBER.taken  the same, while the supervisor carries it out
-    run/changes/NUMBER.done   what came of it, by the supervisor; who asked deletes it
+    run/changes/NUMBER.done   what came of it, by the supervisor; who asked deletes it, or after a minute the supervisor
     kept.toml                 what is to hold at the next start too, by the supervisor
 
 The supervisor checks a change, writes kept.toml, run/settings.json and SETTINGS, in this order, and rings every bell.
@@ -15,8 +16,8 @@ import json
 import os
 import select
 import time
-import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from towline.log.files.store_files import write_atomically
 from towline.places import Store
 from towline.runtime.locks import store_holder
 from towline.runtime.positions import DutyLine, Positions, State
-from towline.runtime.settings import LIVE, Settings
+from towline.runtime.settings import LIVE, Settings, read_toml
 
 from .context import runtime_in_use
 from .duties import MODULES
@@ -39,12 +40,12 @@ _numbers: Final = itertools.count()
 
 def read_node_settings(store_root: Path) -> list[dict[str, Any]]:
     """What the running node works by: key, value, default, live (the processes that take a change at run time, "" where
-    only a start does), kept (whether it was changed and kept). Raises NodeNotRunning."""
+    only a start does), kept (whether it was changed and kept). Raises NodeNotRunning, UnreadableSettings."""
     store = Store(store_root.resolve())
     if not store_holder(store.lock):
         raise NodeNotRunning(str(store.root))
     values = json.loads(store.settings.read_text(encoding="utf-8"))
-    kept = tomllib.loads(store.kept_settings.read_text(encoding="utf-8")) if store.kept_settings.exists() else {}
+    kept = read_toml(store.kept_settings) if store.kept_settings.exists() else {}
     defaults = json.loads(Settings.model_validate({}).to_json())
     return [
         {"key": key, "value": value, "default": defaults[key], "live": LIVE.get(key, ""), "kept": key in kept}
@@ -57,22 +58,28 @@ def change_settings(
     store_root: Path, settings: Mapping[str, object], *, keep: bool, timeout_s: float = WAIT_S
 ) -> dict[str, Any]:
     """Changes settings of the running node. settings: as they are then, by key; kept: whether they hold at the next
-    start too; waiting: processes that have not taken them yet, as they are in one long call, and will.
+    start too; waiting: processes that have not taken them yet, as they are in one long call, and will; node: whose
+    they are, with broker_name, broker_id, role and store.
 
     Raises what the supervisor refuses it with (UnknownSetting, BadSetting, FixedSetting, OverruledSetting, DiskFull,
-    StoreNotWritable, SyncFailed), NodeNotRunning, ChangeUndone.
+    StoreNotWritable, SyncFailed, UnreadableSettings, ChangeFailed), NodeNotRunning, ChangeUndone.
     """
     store = Store(store_root.resolve())
     if not store_holder(store.lock):
         raise NodeNotRunning(str(store.root))
     store.changes.mkdir(exist_ok=True)
     asked = store.changes / f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}.json"
-    write_atomically(asked, json.dumps({"settings": dict(settings), "keep": keep}).encode())
-    ring_supervisor(store)
     deadline = time.monotonic() + timeout_s
-    said = _await_outcome(store, asked, deadline)
+    question = {"settings": dict(settings), "keep": keep, "deadline": deadline}
+    try:
+        write_atomically(asked, json.dumps(question).encode())
+        ring_supervisor(store)
+        said = _await_outcome(store, asked, deadline)
+    finally:
+        with suppress(OSError):  # what nobody has begun yet is not made later; if it stays, its deadline says so
+            asked.unlink(missing_ok=True)
     number = said.pop("number")
-    return said | {"waiting": _await_taken(store, number, deadline)}
+    return said | {"waiting": _await_taken(store, number, deadline), "node": _named(store)}
 
 
 def _await_outcome(store: Store, asked: Path, deadline: float) -> dict[str, Any]:
@@ -81,7 +88,6 @@ def _await_outcome(store: Store, asked: Path, deadline: float) -> dict[str, Any]
         if not store_holder(store.lock):
             raise NodeNotRunning(str(store.root))
         if time.monotonic() > deadline:
-            asked.unlink(missing_ok=True)  # what nobody has begun yet is not made later
             raise ChangeUndone(str(store.root))
         select.select([], [], [], _STEP_S)
     said: dict[str, Any] = json.loads(done.read_bytes())
@@ -108,6 +114,12 @@ def _await_taken(store: Store, number: int, deadline: float) -> list[str]:
             select.select([], [], [], _STEP_S)
     finally:
         positions.close()
+
+
+def _named(store: Store) -> dict[str, Any]:
+    settings = json.loads(store.settings.read_text(encoding="utf-8"))
+    role = json.loads(store.node.read_text(encoding="utf-8"))["role"]
+    return {key: settings[key] for key in ("broker_name", "broker_id")} | {"role": role, "store": str(store.root)}
 
 
 def _is_behind(line: DutyLine, number: int) -> bool:

@@ -20,8 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from towline.parent import die_with_parent
 from towline.runtime.positions import Duty
-from towline.runtime.process import die_with_parent, set_name
+from towline.runtime.process import set_name
 
 from .duties import ONE_SHOTS, builder, one_shot
 

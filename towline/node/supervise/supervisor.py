@@ -84,6 +84,9 @@ class Supervisor:
     _stages: dict[str, int] = field(default_factory=dict)  # of the start: when each was reached, CLOCK_MONOTONIC in ns
     _stopping: bool = False
 
+    def __post_init__(self) -> None:
+        self._changing = changing.Changing(self.store, self.given, self.sources, self._install, self.log)
+
     # --- life
 
     def start(self) -> None:
@@ -92,8 +95,8 @@ class Supervisor:
         self._reached("imported")
         self._lock = self._lock_store()
         self._abort = AbortFile(self.store.root)
-        changing.forget_changes(self.store)
         try:
+            changing.forget_changes(self.store)
             order = self._unfinished_command()
             outdated = expired_command(self.store, order, self.given.broker_id) if order is not None else None
             if outdated is not None:
@@ -130,7 +133,7 @@ class Supervisor:
             self._restart_due()
             self._report_silent()
             self._bell.drain()
-            changing.carry_out(self.store, self.given, self.sources, self._install, self.log)
+            self._changing.carry_out(self.given)
             order = pending_command(self.store)
             if order is not None and not self._stopping:
                 self._execute(order)

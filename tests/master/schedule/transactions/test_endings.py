@@ -335,6 +335,19 @@ def test_a_transaction_that_is_checked_is_ended_when_the_check_is_through(world:
     assert world.asked == [(b"late", [])], "nobody is asked about what has ended"
 
 
+def test_an_end_on_a_read_only_node_is_refused_at_once_and_made_when_it_is_asked_for_again(world: World) -> None:
+    world.store(0)
+    world.end(1, 0)
+    world.cycle()
+    world.outbox.answer(PutStatus.NO_PERMISSION)
+    world.cycle()
+    assert (world.refusals, world.outbox.sent) == ([(1, "NO_PERMISSION")], [])
+    world.end(2, 0)
+    world.cycle()
+    world.outbox.answer(PutStatus.PUT_OK)
+    assert world.answers == [(2, {"outcome": "COMMITTED", "status": "PUT_OK"})]
+
+
 def test_a_check_that_cannot_be_stored_waits_for_the_next_round(world: World) -> None:
     world.store(0)
     for status in (PutStatus.DISK_FULL, None):
