@@ -282,7 +282,7 @@ class AdminClient:
         "" where only a start does), kept (whether such a change was kept)."""
         return list(self._ask_node("node_settings")["settings"])
 
-    def configure_node(self, *, keep: bool = False, **settings: Any) -> dict[str, Any]:
+    def configure_node(self, /, *, keep: bool = False, **settings: Any) -> dict[str, Any]:
         """Changes settings of the running node, all or none; with `keep` they hold at its next start too.
 
         Returns settings: as they are then; kept; waiting: processes that have not taken them yet and will, since they
