@@ -86,7 +86,7 @@ class TestOfANodeThatIsDown:
         whole = "\n".join(files_of(archive).values())
         for secret in (PASSWORD, "MIIEowIBAAKCAQEA7", *keys[1]):
             assert secret not in whole
-        assert len(keys[1]) == 2
+        assert len(keys[1]) == 3
 
     def test_everything_else_is_there(self, store, tmp_path, towline):
         archive = tmp_path / "report.tar.gz"
@@ -114,7 +114,7 @@ class TestOfANodeThatIsDown:
         store.node_log.write_text("\n".join(f"INFO signed with {secret}" for secret in signing))
         archive = tmp_path / "report.tar.gz"
         assert towline("debug", "bundle", "--store", store.root, "--output", archive).status == 0
-        assert files_of(archive)["run/node.log"].splitlines() == [f"INFO signed with {REMOVED}"] * 3
+        assert files_of(archive)["run/node.log"].splitlines() == [f"INFO signed with {REMOVED}"] * 4
 
     def test_what_was_kept_and_what_a_process_failed_with_are_there(self, store, tmp_path, towline):
         store.kept_settings.write_text("put_waiting_max = 7\n")
