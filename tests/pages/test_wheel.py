@@ -35,6 +35,7 @@ OF_A_NODE: Final = (
 OTHERS: Final = ("", "bash", "java", "json", "toml")  # synopses, other languages, files
 # Pages with blocks of code that are not typed here, and why.
 ELSEWHERE: Final = {
+    "client.md": "its text is that of docstrings, not output; tests/processes/test_pages.py runs its two blocks",
     "benchmarks.md": "`towline bench peers` is for a checkout",
     "operations.md": "its load test takes minutes; tests/loadtest runs it. The rest is typed",
     "rocketmq-client.md": "needs a broker of RocketMQ; tests/interop runs it",
