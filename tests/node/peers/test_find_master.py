@@ -2,7 +2,7 @@
 
 import pytest
 
-from towline.node.peers.find_master import _reached
+from towline.node.peers.find_master import reached_at
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from towline.node.peers.find_master import _reached
     ids=["as named", "behind NAT", "named as this machine", "on this machine", "by name", "IPv6", "nonsense", "none"],
 )
 def test_it_is_the_address_that_leads_there(named: list[str], where: str, expected: list[str]) -> None:
-    assert _reached(named, where) == expected
+    assert reached_at(named, where) == expected

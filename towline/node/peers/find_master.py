@@ -46,7 +46,7 @@ class MasterFinder:
         named = newest.get(REMOTING)
         self.epoch = int(newest.get("epoch", 0))
         self.readable = dict(map(_place, filter(_is_readable, answers.values())))
-        self._services = {REMOTING: _reached(list(map(str, named)), where)} if isinstance(named, list) else {}
+        self._services = {REMOTING: reached_at(list(map(str, named)), where)} if isinstance(named, list) else {}
         self._known_until = time.monotonic() + KNOWN_S
         return self._services
 
@@ -55,7 +55,7 @@ class MasterFinder:
         self._known_until = 0.0
 
 
-def _reached(named: list[str], where: str) -> list[str]:
+def reached_at(named: list[str], where: str) -> list[str]:
     """A master's endpoints as it names them, and at the host where it was found. The names are for clients, and need
     not lead there from here; one that leads to this machine alone, from another, leads to nobody or to ourselves."""
     try:
