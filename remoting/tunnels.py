@@ -45,7 +45,7 @@ from towline.limits import (
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.handshake import MALFORMED, NOT_GREETED, encode_refusal, encode_welcome, parse_greeting
-from towline.link.keys import ADMIN, AuthorizedKeys, Key, RoleRefused, check_ask
+from towline.link.keys import ADMIN, FORWARDER, AuthorizedKeys, Key, RoleRefused, check_ask
 from towline.link.log_files import LogFiles
 from towline.link.poller import Poller
 from towline.link.signature import verify
@@ -70,7 +70,6 @@ HEAD_MAX: Final = PUT_HEAD.size + REQUEST_GROUPS_MAX * (GROUP.size + RETRY_TOPIC
 PUT: Final = "put"
 SERVE: Final = "serve"
 SCHEDULE: Final = "schedule"
-FORWARDER: Final = "forwarder"  # a slave of the node, for its readers
 COMMIT: Final = "group_commit"
 _MAIN: Final = {"producer": PUT, "consumer": SERVE, ADMIN: SERVE, FORWARDER: SERVE}  # who answers a greeting
 _MAY_ASK: Final = {  # role -> the processes that it may ask, where keys say who is who

@@ -11,26 +11,26 @@ from typing import Any, Final
 
 from towline.errors import InvalidEndpoint, LinkRefused, MalformedFrame, NoAnswer, TowlineError
 from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kind_of, read_json
-from towline.link.dealer import await_any
+from towline.link.dealer import greet
+from towline.link.keys import FORWARDER
 from towline.link.poller import Poller
 from towline.link.tcp_link import TcpLink
 from towline.node.peers.find_master import MasterFinder
 from towline.node.peers.handshake import own_facts
+from towline.node.peers.peer_server import NOT_MASTER
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_of
+from towline.node.process.endpoints import REMOTING
 from towline.node.roles.roles import MASTER
 
 from .errors import GroupRefused, Refusal
 from .watching import ReplyAddress
 
 FORWARDED: Final = ("group_commit",)
-NO_MASTER: Final = "NOT_MASTER"
-FORWARDER: Final = "forwarder"  # the role in the greeting at the master's remoting port
 WAITING_MAX: Final = 4_096
 GREET_MS: Final = 500
 ANSWER_MS: Final = 3_000
 STEP_MS: Final = 100
-_TOLD: Final = ("remoting",)  # services of the master that a client of groups is told of
 
 Facts = Mapping[str, Any]
 Done = tuple[ReplyAddress, Facts | TowlineError]
@@ -122,10 +122,10 @@ class MasterServe:
     def answer(self, question: Facts) -> Facts:
         """The master's answer. Raises MasterRefused with its refusal; NotMaster where a question is not or cannot be
         forwarded."""
-        masters = {name: found for name, found in self._finder.find().items() if name in _TOLD}
+        masters = self._finder.find()
         if question["op"] not in FORWARDED:
             raise NotMaster(str(question["op"]), masters)
-        for endpoint in masters.get("remoting", ()):
+        for endpoint in masters.get(REMOTING, ()):
             try:
                 return self._handle_question(endpoint, question)
             except (NoAnswer, LinkRefused, MalformedFrame, InvalidEndpoint) as error:
@@ -189,11 +189,6 @@ class MasterServe:
 
 def _greet(link: TcpLink) -> None:
     """Raises LinkRefused, also by a node that is no master, which might be ourselves; NoAnswer after GREET_MS."""
-    deadline = time.monotonic() + GREET_MS / 1000
-    while (welcome := link.try_greet()) is None:
-        left_ms = int((deadline - time.monotonic()) * 1000)
-        if left_ms <= 0:
-            raise NoAnswer(link.endpoint, GREET_MS, link.trouble)
-        await_any((link,), left_ms)
-    if welcome.get("broker_role") != MASTER:
-        raise LinkRefused(NO_MASTER, f"{link.endpoint} is no master but {welcome.get('broker_role')!r}")
+    role = greet(link, GREET_MS).get("broker_role")
+    if role != MASTER:
+        raise LinkRefused(NOT_MASTER, f"{link.endpoint} is no master but {role!r}")

@@ -102,15 +102,18 @@ def test_an_expired_certificate_is_refused(tmp_path: Path, authority: Certificat
     node = tls_node(tmp_path / "store", old, authority.certificate)
     with ending(node):
         node.start()
-        with Producer(node.address) as producer, pytest.raises(TlsRefused, match="has expired"):
-            producer.send(Message("never", b"x"))
+        check_refused(node.address, "has expired")
         assert node.stop()
+
+
+def check_refused(endpoint: str, why: str) -> None:
+    with Producer(endpoint) as producer, pytest.raises(TlsRefused, match=why):
+        producer.send(Message("never", b"x"))
 
 
 def test_without_tls_an_enforcing_port_says_what_to_write(node: RemotingNode) -> None:
     plain = f"tcp://127.0.0.1:{node.port}"
-    with Producer(plain) as producer, pytest.raises(TlsRefused, match=r"TLS only: .* or write tls://HOST:PORT"):
-        producer.send(Message("never", b"x"))
+    check_refused(plain, r"TLS only: .* or write tls://HOST:PORT")
     with Consumer(plain, "never") as consumer, pytest.raises(TlsRefused, match="TLS only"):
         consumer.poll(10_000)
 
@@ -123,8 +126,7 @@ def test_with_tls_a_port_without_a_certificate_and_one_for_nodes_say_what_to_do(
             (node.port, "offers no TLS .* set tls_server_cert_path"),
             (ha, "not speak TLS: write tcp://"),
         ):
-            with Producer(f"tls://127.0.0.1:{port}") as producer, pytest.raises(TlsRefused, match=why):
-                producer.send(Message("never", b"x"))
+            check_refused(f"tls://127.0.0.1:{port}", why)
         assert node.stop()
 
 
@@ -211,8 +213,7 @@ def test_with_a_key_file_a_node_without_a_ring_says_what_to_do(tmp_path: Path, m
             (node.port, "on a node set keys_dir, or leave the key file out"),
             (ha, "not speak TLS: leave the key file out where nobody wants one, or its listen_port"),
         ):
-            with Producer(f"tcp://127.0.0.1:{port}") as producer, pytest.raises(TlsRefused, match=why):
-                producer.send(Message("never", b"x"))
+            check_refused(f"tcp://127.0.0.1:{port}", why)
         assert node.stop()
 
 

@@ -112,15 +112,7 @@ class Link:
 
         Raises LinkRefused (both sides' values are in its sentence) and NoAnswer after `timeout_ms`.
         """
-        deadline = time.monotonic() + timeout_ms / 1000
-        while True:
-            welcome = self.try_greet()
-            if welcome is not None:
-                return welcome
-            remaining_ms = int((deadline - time.monotonic()) * 1000) + 1
-            if remaining_ms <= 0:
-                raise NoAnswer(self.endpoint, timeout_ms, self.trouble)
-            await_any((self,), remaining_ms)
+        return greet(self, timeout_ms)
 
     def try_greet(self) -> dict[str, Any] | None:
         """Greets like `greet`, without waiting: None while there is no welcome. Raises the same.
@@ -232,6 +224,17 @@ class Link:
         writable = self._connected and not self._greeted
         poller.register(self._socket, int(zmq.POLLIN | zmq.POLLOUT) if writable else int(zmq.POLLIN))
         poller.register(self._monitor, zmq.POLLIN)
+
+
+def greet(link: wire.Link, timeout_ms: int) -> dict[str, Any]:
+    """Waits until a link is greeted; the server's facts. Raises LinkRefused, and NoAnswer after `timeout_ms`."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    while (welcome := link.try_greet()) is None:
+        remaining_ms = int((deadline - time.monotonic()) * 1000) + 1
+        if remaining_ms <= 0:
+            raise NoAnswer(link.endpoint, timeout_ms, link.trouble)
+        await_any((link,), remaining_ms)
+    return welcome
 
 
 def await_any(links: Iterable[wire.Link], timeout_ms: int) -> None:

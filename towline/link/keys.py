@@ -43,7 +43,8 @@ ROLES: Final = {  # role of a key -> roles that its holder may greet with
     "admin": frozenset({"admin", "producer", "consumer"}),
 }
 NODE: Final = "node"  # the name, and the role, of who has the nodes' own key
-_ROLES_OF_NODES: Final = {NODE: frozenset({"forwarder"})}  # where clients come
+FORWARDER: Final = "forwarder"  # the role of a slave that hands on commits of its readers
+_ROLES_OF_NODES: Final = {NODE: frozenset({FORWARDER})}  # where clients come
 ADMIN: Final = "admin"
 ADMIN_ASKS: Final = frozenset(  # questions that change what is everybody's, or tell of the node itself
     {

@@ -20,11 +20,6 @@ def link_to(context: Context, endpoint: str, facts: Mapping[str, Any], key: Key 
     if endpoint.startswith(PREFIX):
         broker: Link = import_module(_BROKERS).BrokerLink(endpoint, facts)
         return broker
-    if is_remoting(endpoint):
+    if parse(endpoint).scheme in ("tcp", TLS):
         return TcpLink(endpoint, facts, key=key)
     return dealer.Link(context, endpoint, facts)
-
-
-def is_remoting(endpoint: str) -> bool:
-    """Whether it is one of a remoting port."""
-    return parse(endpoint).scheme in ("tcp", TLS)
