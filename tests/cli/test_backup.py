@@ -6,7 +6,7 @@ import pytest
 
 from tests.log.sound import sound_store
 from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SLOTS
-from towline.cli.seeding import progress_text
+from towline.cli.status import progress_text
 from towline.log.backup.restore import check_restored
 from towline.log.state.durable_file import DurableFile
 from towline.places import Store
