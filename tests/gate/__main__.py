@@ -30,6 +30,11 @@ PARTS: Final = {
     "the run of what is marked alone": ["-m", "alone and not slow"],
 }
 AGAIN: Final = "the second run"
+# Far more than a second run may heal: what broke so much breaks the rest too, and takes its time to do so.
+FAILURES_MAX: Final = 60
+LIMITS: Final = [f"--maxfail={FAILURES_MAX}"]
+CAUSES_MAX: Final = 8
+CAUSE_LENGTH: Final = 160
 
 
 class Gate:
@@ -69,7 +74,7 @@ class Gate:
     def _pytest(self, name: str, arguments: list[str]) -> Run:
         notes = self._scratch / f"{name}.jsonl"
         # With "=": pytest takes a word that is a path for a test's place before it knows the plugin's options.
-        command = [sys.executable, "-m", "pytest", "-q", "-p", NAME, f"{NOTES}={notes}", *arguments]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", NAME, f"{NOTES}={notes}", *LIMITS, *arguments]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}) as self._child:
             return Run.read(name, self._child.wait(), notes)
@@ -114,6 +119,8 @@ def tell_verdict(verdict: Verdict) -> None:
             tell(f"  {failure.test} (load {failure.load:.1f})")
     for line in verdict.red:
         tell(f"red: {line}")
+    for cause, count in verdict.causes[:CAUSES_MAX]:
+        tell(f"cause of {count}: {cause[:CAUSE_LENGTH]}")
     tell(f"skipped: {verdict.skipped}")
     tell(verdict.closing)
 

@@ -134,6 +134,15 @@ def test_served(server, number): ...
     assert project.flaky.count("no server today") >= 6
 
 
+def test_so_many_failures_that_no_second_run_heals_them_end_the_run_and_their_cause_is_told(tmp_path):
+    text = "@pytest.mark.parametrize('number', range(400))\ndef test_number(number): raise OSError('no room')\n"
+    status, said = Project(tmp_path, a=text).gate()
+    assert status == 1
+    assert 60 <= sum(line.startswith("red: test_a.py::") for line in said) < 400
+    assert any(re.fullmatch(r"cause of \d+: OSError: no room", line) for line in said)
+    assert "red: the second run was left out" in said
+
+
 def test_a_file_that_cannot_be_collected_is_red_and_nothing_is_run_again(tmp_path):
     project = Project(tmp_path, a="if once('import'): raise ValueError('not importable')\n", b="def test_b(): ...\n")
     status, said = project.gate()

@@ -80,6 +80,13 @@ def test_a_run_that_did_not_do_its_work_is_red_without_a_failed_test(first, why)
     assert why in verdict.red[0]
 
 
+def test_causes_are_counted_the_most_frequent_first():
+    first = run(1, **dict.fromkeys("abc", "failed"))
+    for test, said in {"d": "x\nE   OSError: full\nE   two\nat 3", "e": "E   OSError: full", "f": "crashed"}.items():
+        first.take(report(test, "failed") | {"said": said})
+    assert judge([first], None).causes == [("E", 3), ("OSError: full", 2), ("crashed", 1)]
+
+
 def test_a_file_that_cannot_be_collected_is_red():
     broken = run(1, a="passed")
     broken.take({"broken": "test_x.py", "said": "E   SyntaxError"})

@@ -29,6 +29,13 @@ class Failure:
     load: float
     took: float
 
+    @property
+    def cause(self) -> str:
+        """The line that pytest marks as the error; the last one where it marks none."""
+        lines = self.said.splitlines()
+        marked = [line[1:].strip() for line in lines if line.startswith("E ")]
+        return next(iter(marked or lines[-1:]), "")
+
 
 @dataclass
 class Run:
@@ -105,6 +112,7 @@ class Verdict:
     skipped: int
     flaky: Sequence[Failure]
     red: Sequence[str]
+    causes: Sequence[tuple[str, int]]  # of what failed first, the most frequent first
 
     @property
     def failed(self) -> int:
@@ -136,4 +144,5 @@ def judge(runs: Sequence[Run], again: Run | None, *, left_out: Iterable[str] = (
         skipped=len(set().union(*(run.skipped for run in runs)) - first.keys()),
         flaky=[failure for test, failure in first.items() if test in healed],
         red=list(dict.fromkeys(red)),
+        causes=Counter(failure.cause for failure in first.values()).most_common(),
     )
