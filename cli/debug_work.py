@@ -92,12 +92,13 @@ def _parts(store: Store, left_out: dict[str, str]) -> Mapping[str, Callable[[], 
         "doctor.json": lambda: {"checks": [asdict(check) for check in examine(store.root)]},
     }
     of_run = (store.settings, store.recovery, store.node, store.link, store.order_result)
+    texts = [store.kept_settings] if store.kept_settings.exists() else []
     for path in (*of_run, store.identity, store.role, store.promise, store.in_sync, store.truncate):
         if path.exists() or path in (store.settings, store.recovery):
             parts[str(path.relative_to(store.root))] = partial(_document, path)
     for path in sorted(store.run.glob("*.failure")):
         parts[str(path.relative_to(store.root))] = partial(_document, path)
-    for path in (store.kept_settings, *sorted(store.run.glob("*.log*"))):
+    for path in (*texts, *sorted(store.run.glob("*.log*"))):
         parts[str(path.relative_to(store.root))] = partial(_tail, path)
     return parts
 

@@ -41,11 +41,12 @@ class GroupCallRefused(TowlineError, remedy=Remedy.FIX_CALL):
     op: str
     error: str
     sentence: str
+    advised: str
     template = "{error}: {sentence}"
 
     @property
     def advice(self) -> str:  # type: ignore[override]
-        return REMEDIES.get(self.error, AskRefused.advice)
+        return REMEDIES.get(self.error, self.advised)
 
 
 def list_groups(endpoint: str | None, store: Path | None, as_json: bool) -> None:
@@ -215,7 +216,7 @@ def _asked(call: Callable[[], Result]) -> Result:
     try:
         return call()
     except AskRefused as refused:
-        raise GroupCallRefused(refused.op, refused.error, refused.sentence) from None
+        raise GroupCallRefused(refused.op, refused.error, refused.sentence, refused.advice) from None
 
 
 def _place(text: str) -> Literal["first", "last"] | datetime | int:

@@ -55,7 +55,7 @@ class Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, _whole(command), rest
+        return name, loaded(command), rest
 
 
 def group(help: str, kind: type[Group] = Group) -> typer.Typer:
@@ -78,11 +78,12 @@ def command_of(name: str, made: typer.Typer | Callable[..., Any]) -> Command:
 def every_command(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:
     """Each command and group below a group, loaded, with the words that call it; a group before its commands."""
     for name, known in group.commands.items():
-        command = _whole(known)
+        command = loaded(known)
         yield (*path, name), command
         if isinstance(command, TyperGroup):
             yield from every_command(command, (*path, name))
 
 
-def _whole(command: Any) -> Any:
+def loaded(command: Any) -> Any:
+    """The command itself, where its module was not asked for yet."""
     return command.load() if isinstance(command, Pending) else command

@@ -86,11 +86,12 @@ def run(arguments: Sequence[str]) -> int:
     try:
         status = app(list(arguments), prog_name="towline", standalone_mode=False)
     except (typer.TyperException, TowlineError, OSError) as error:
-        return _refused(error, "--json" in arguments)
+        return _refused(error, arguments)
     return status if isinstance(status, int) else 0
 
 
-def _refused(error: Exception, as_json: bool) -> int:
+def _refused(error: Exception, arguments: Sequence[str]) -> int:
+    as_json = "--json" in arguments
     where: Any = getattr(error, "ctx", None)
     if isinstance(error, typer.TyperException) and where and error.format_message() == where.get_help():
         sys.stdout.write(where.get_help() + "\n")  # nothing was asked for
@@ -102,7 +103,8 @@ def _refused(error: Exception, as_json: bool) -> int:
         output.show_error(type(error).__name__, said, f"see `{asked}`", as_json)
         return int(output.MISUSED)
     if isinstance(error, TowlineError):
-        output.show_towline_error(error, as_json)
+        remedy = load_module("towline.cli.remedies", "cli").completed(output.remedy_of(error), arguments)
+        output.show_error(type(error).__name__, error.describe(), remedy, as_json)
     else:
         output.show_error(type(error).__name__, str(error), "look at the path and its permissions", as_json)
     return int(output.FAILED)

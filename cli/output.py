@@ -48,10 +48,6 @@ def show_error(error: str, sentence: str, remedy: str, as_json: bool) -> None:
         write_json({"error": error, "sentence": sentence, "remedy": remedy})
 
 
-def show_towline_error(error: TowlineError, as_json: bool) -> None:
-    show_error(type(error).__name__, error.describe(), remedy_of(error), as_json)
-
-
 def remedy_of(error: TowlineError) -> str:
     """What to do about it, and where there is more: the notes of who raised it."""
     return "; ".join([error.advice, *getattr(error, "__notes__", ())])

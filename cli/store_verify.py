@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from towline.log.repair.repair import Repair
 from towline.log.repair.repair_plan import RepairPlan, Step, make_plan
 from towline.log.repair.verify import Verified, verify
-from towline.log.repair.verify_report import Weight
+from towline.log.repair.verify_report import Finding, Weight
 from towline.node.process.context import runtime_of
 from towline.node.store.pool_state import bytes_in_pool, drop_pool
 from towline.node.store.store_access import exclusive_access, node_kept_away, verify_beside_node
@@ -21,6 +21,7 @@ from towline.node.supervise.snapshot_store import discard_snapshots
 from towline.places import Store
 
 from .output import add_row, progress_console, show, sized, table
+from .remedies import completed
 
 _WORDS: Final = {Weight.NOTE: "sound", Weight.HEALS: "to be healed", Weight.DAMAGE: "damaged"}
 _MB: Final = 1_000_000
@@ -56,7 +57,7 @@ def document_of(found: Verified) -> dict[str, Any]:
         "segments": [
             {"base": one.base, "verdict": one.verdict, "records": one.records, "used": one.used} for one in log.segments
         ],
-        "findings": [row.row() for row in found.findings.rows],
+        "findings": [row.row() | {"remedy": _typed(row, found)} for row in found.findings.rows],
         "not_shown": [
             {"file": path, "rule": rule, "count": count} for (path, rule), count in found.findings.dropped.items()
         ],
@@ -82,10 +83,15 @@ def render(console: Console, found: Verified) -> None:
 
 def render_findings(console: Console, found: Verified) -> None:
     for row in found.findings.rows:
-        sentence = f"{row.path} bytes {row.at} to {row.end}: {row.rule}, {row.sentence}; {row.remedy}"
+        sentence = f"{row.path} bytes {row.at} to {row.end}: {row.rule}, {row.sentence}; {_typed(row, found)}"
         console.print(f"{row.weight.name.lower()}: {sentence}", soft_wrap=True, markup=False)
     for (path, rule), count in found.findings.dropped.items():
         console.print(f"{path}: {count:,} more of {rule}", markup=False)
+
+
+def _typed(row: Finding, found: Verified) -> str:
+    """The remedy with the store in it."""
+    return completed(row.remedy, ("--store", str(found.findings.root)))
 
 
 # --- repair

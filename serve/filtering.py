@@ -6,7 +6,7 @@ bitmap may rule it out without reading the log, if the record was stored after t
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -159,11 +159,3 @@ class Filters:
 
 def bloom_of(settings: Settings) -> Bloom:
     return Bloom(settings.expect_consumer_num_use_filter, settings.max_error_rate_of_bloom_filter)
-
-
-def facts_of(error: TowlineError) -> dict[str, Any]:
-    """The facts of an error for a peer: its name, its sentence, and where in an expression or a queue it is, if
-    anywhere."""
-    facts: dict[str, Any] = {"error": type(error).__name__, "sentence": str(error)}
-    where = {name: getattr(error, name, None) for name in ("position", "offset", "problem")}
-    return facts | {name: value for name, value in where.items() if value is not None}

@@ -12,6 +12,7 @@ from towline.format.files.topics import TopicConfig
 from towline.format.record.record import SIZE_MIN
 from towline.format.record.transactions import HALF
 from towline.format.wire.frames import STRETCH, Buffer, Pull, json_part
+from towline.format.wire.refusals import error_facts
 from towline.format.wire.status import GetStatus, PutStatus
 from towline.kernels.scan.queues import gather
 from towline.limits import MIB
@@ -22,7 +23,7 @@ from towline.node.store.pull_rules import Limits, PullRules
 from towline.runtime.positions import Position
 from towline.runtime.queue_ends import QueueEnds
 
-from .filtering import ExtensionUnits, facts_of
+from .filtering import ExtensionUnits
 from .selection import (
     Bytes,
     ChosenEntries,
@@ -139,7 +140,7 @@ class Puller:
         error: TowlineError = UnknownTopic(pull.topic.decode("utf-8", "replace"))
         if self._topic_of(pull) is not None:
             error = UnknownQueue(pull.topic.decode(), pull.queue_id)
-        return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
+        return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(error_facts(error)),))
 
     def _without_messages(self, pull: Pull) -> PullResult:
         """The answer for a queue to which nothing was ever dispatched; a broker's own topic may lack it altogether."""

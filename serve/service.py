@@ -24,6 +24,7 @@ from towline.format.wire.frames import (
     kind_of,
     read_json,
 )
+from towline.format.wire.refusals import error_facts
 from towline.format.wire.status import GetStatus
 from towline.limits import MIB, QUEUES_MAX, REST_MAX_MS
 from towline.link.context import close_context, new_context
@@ -52,7 +53,7 @@ from towline.serve.groups.wiring import check_asker, groups_of, is_group_questio
 
 from .backlog import Backlog
 from .catch_up import CatchUp
-from .filtering import ExtensionUnits, Filters, facts_of
+from .filtering import ExtensionUnits, Filters
 from .long_poll import HeldPull, HeldPulls
 from .lookup import DamageCounter, Lookup, LookupRules
 from .node_questions import NodeQuestions, is_node_question
@@ -311,7 +312,7 @@ class ServeAgent:
             record_filter = self._filters.get(pull) if pull.expression else None
         except TowlineError as error:
             self._line.count(Counter.REFUSED)
-            return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
+            return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(error_facts(error)),))
         try:
             return self._puller.run(pull, record_filter)
         except QueueDamaged as error:  # the rest of the queue, and the others of the peer, can be read
@@ -319,7 +320,7 @@ class ServeAgent:
                 self._damaged_last = error.args
                 self._node.log.error("%s", error)
             self._line.count(Counter.REFUSED)
-            return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(facts_of(error)),))
+            return PullResult(GetStatus.REFUSED, pull.offset, 0, 0, why=(json_part(error_facts(error)),))
         except TowlineError as error:
             self._node.log.error("a pull cannot be answered: %s", error)
             self._line.count(Counter.REFUSED)

@@ -15,7 +15,7 @@ from towline.serve.groups.errors import Refusal
 
 from .repo.trees import Source, sources
 
-_FACTS = {int: 7, float: 7.5, str: "a fact", bytes: b"fact", bool: True, tuple[str, ...]: ("a", "fact")}
+_FACTS = {int: 7, float: 7.5, str: "a plain fact", bytes: b"fact", bool: True, tuple[str, ...]: ("a", "fact")}
 _FACTS |= {Refusal: Refusal.STARTING, Cut: Cut.LENGTH, dict[str, Any]: {"put": "tcp://b:1"}}
 
 

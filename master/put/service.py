@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 
 from towline.errors import MalformedFrame, TowlineError
 from towline.format.wire.frames import ANSWER, Kind, json_part, read_json
+from towline.format.wire.refusals import error_facts
 from towline.limits import LOOK_MS, MIB, REQUEST_SIZE_MAX
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
@@ -480,7 +481,7 @@ class PutAgent:
 
     def _answer_question(self, question: Question, found: dict[str, Any] | TowlineError) -> None:
         refused = isinstance(found, TowlineError)
-        facts = {"error": type(found).__name__, "sentence": str(found)} if isinstance(found, TowlineError) else found
+        facts = error_facts(found) if isinstance(found, TowlineError) else found
         head = ANSWER.pack(Kind.ANSWER, int(refused), question.request_id, 0)
         if self._server.send(question.peer, [head, json_part(facts)]) is Sent.PAUSED:
             self._server.cut_unread(question.peer)

@@ -39,5 +39,6 @@ class GroupRefused(TowlineError, remedy=Remedy.FIX_CALL):
     def code(self) -> str:
         return self.refusal.name
 
-    def __str__(self) -> str:
-        return f"{self.sentence}; {self.refusal.value}"
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return self.refusal.value

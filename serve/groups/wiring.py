@@ -10,6 +10,7 @@ from towline.filter.subscriptions import FilterData
 from towline.format.files.epochs import node_of
 from towline.format.record.transactions import TRANSACTION_GROUP
 from towline.format.wire.frames import ANSWER, Kind, json_part
+from towline.format.wire.refusals import error_facts
 from towline.link.server import Sent
 from towline.log.state.epoch_file import EpochFile
 from towline.node.process.context import Node
@@ -19,7 +20,7 @@ from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 from towline.serve.catch_up import StillStarting
-from towline.serve.filtering import bloom_of, facts_of
+from towline.serve.filtering import bloom_of
 from towline.serve.lookup import Lookup
 from towline.serve.topics import TopicsView
 
@@ -167,7 +168,7 @@ class _NodeView:
 
 def refusal_facts(error: TowlineError) -> dict[str, Any]:
     """The facts of an error in an answer."""
-    facts = facts_of(error)
+    facts = error_facts(error)
     if isinstance(error, StillStarting):
         facts["error"] = Refusal.STARTING.name
     if isinstance(error, MasterRefused):

@@ -1,29 +1,15 @@
 """Commands are run in this process; what they print is parsed."""
 
-import json
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from towline.cli.main import run
 
-
-@dataclass(frozen=True)
-class Done:
-    """What a command left behind."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        """The one JSON document on standard output."""
-        assert self.out.count("\n") == 1
-        return json.loads(self.out)
-
+from .typist import Done, Typist
 
 Towline = Callable[..., Done]
 
@@ -42,3 +28,15 @@ def towline(capfd: pytest.CaptureFixture[str]) -> Towline:
         return Done(status, out, err)
 
     return command
+
+
+@pytest.fixture
+def typist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Typist]:
+    """Commands in shells of their own, which find neither a node nor a context."""
+    runtime = tempfile.mkdtemp(prefix="tl-", dir="/dev/shm")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    made = Typist(tmp_path / "store")
+    yield made
+    made.stop()
+    shutil.rmtree(runtime)

@@ -23,7 +23,7 @@ from towline.node.supervise.launch import running_pid
 from towline.places import Store
 from towline.start import home
 
-from .conftest import Done
+from .typist import Done
 
 TOWLINE = (sys.executable, "-c", "from towline.start import main; main()")
 SMALL = """\

@@ -2,79 +2,20 @@
 
 import json
 import re
-import shlex
-import shutil
 import socket
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.processes.disks import small_memory
-from tests.processes.nodes import free_port, processes_of
-from towline.start import home
+from tests.processes.nodes import free_port
 
-from .conftest import Done
-from .test_node_commands import TOWLINE
+from .typist import TYPED, Typist
 
-SETTINGS = tuple(
-    f"--set={key}={value}"
-    for key, value in {
-        "mapped_file_size_commit_log": 1048576,
-        "max_message_size": 65536,
-        "request_size_max": 262144,
-        "max_hash_slot_num": 1000,
-        "max_index_num": 10000,
-        "listen_port": 0,
-        "ha_listen_port": 0,
-    }.items()
-)
-TYPED = re.compile(r"`([^`]+)`")
 SMALLER = "mapped_file_size_commit_log"
-
-
-@dataclass
-class Typist:
-    """Types commands in a shell of their own: a node outlives it. `store` is where the node's files are."""
-
-    store: Path
-
-    def __call__(self, command: str, *more: str) -> Done:
-        """`towline` and everything behind it. A command that starts a node does so with small files."""
-        words = shlex.split(command)[1:]
-        words += [*(SETTINGS if "start" in words else ()), *more]
-        done = subprocess.run([*TOWLINE, *words, "--json"], cwd=home(), capture_output=True, text=True, timeout=200)
-        return Done(done.returncode, done.stdout, done.stderr)
-
-    def refused(self, command: str, *more: str) -> list[str]:
-        """What a refusal has in backticks."""
-        done = self(command, *more)
-        assert done.status in (1, 2), done
-        return TYPED.findall(f"{done.document['sentence']}; {done.document['remedy']}")
-
-    def works(self, command: str, *more: str) -> None:
-        done = self(command, *more)
-        assert done.status == 0, done
-
-
-@pytest.fixture
-def typist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Typist]:
-    runtime = tempfile.mkdtemp(prefix="tl-", dir="/dev/shm")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    made = Typist(tmp_path / "store")
-    yield made
-    stop(made)
-    shutil.rmtree(runtime)
-
-
-def stop(typist: Typist) -> None:
-    if processes_of(typist.store):
-        typist.works(f"towline master stop --store {typist.store}")
 
 
 def test_a_node_that_does_not_run_is_started(typist: Typist) -> None:
@@ -123,7 +64,7 @@ def test_a_node_that_other_machines_reach_gets_keys_or_does_without(typist: Typi
     done = typist(start, *open_to_all)
     assert "or pass --insecure" in str(done.document["sentence"])
     typist.works(start, *open_to_all, "--insecure")
-    stop(typist)
+    typist.stop()
     [made] = typist.refused(start, *open_to_all)
     typist.works(made, "--dir", str(tmp_path / "keys"), "app", "--role", "producer")
     typist.works(start, *open_to_all, "--set", f"keys_dir={tmp_path / 'keys'}")
@@ -132,7 +73,7 @@ def test_a_node_that_other_machines_reach_gets_keys_or_does_without(typist: Typi
 def test_a_master_whose_peers_are_silent_starts_alone(typist: Typist) -> None:
     start = f"towline master start --store {typist.store}"
     typist.works(start)
-    stop(typist)
+    typist.stop()
     own, other = free_port(), free_port()
     peers = ("--set", f"ha_peers=0=127.0.0.1:{own},1=127.0.0.1:{other}", "--set", f"ha_listen_port={own}")
     assert "say --alone" in str(typist(start, *peers).document["remedy"])
@@ -152,10 +93,10 @@ def test_a_store_that_is_refused_is_repaired(typist: Typist, damage: Callable[[P
     start = f"towline master start --store {typist.store}"
     typist.works(start)
     typist.works(f"towline put orders hello --store {typist.store}")
-    stop(typist)
+    typist.stop()
     damage(typist.store)
     [repaired] = typist.refused(start)
-    typist.works(repaired, "--store", str(typist.store))
+    typist.works(repaired)
     typist.works(start)
     typist.works(f"towline get orders --store {typist.store}")
 
@@ -164,7 +105,7 @@ def test_another_segment_size_is_that_of_the_store(typist: Typist) -> None:
     start = f"towline master start --store {typist.store}"
     typist.works(start)
     typist.works(f"towline put orders hello --store {typist.store}")
-    stop(typist)
+    typist.stop()
     [option] = typist.refused(start, "--set", f"{SMALLER}=2097152")
     typist.works(start, *option.split())
 
@@ -186,7 +127,7 @@ def test_a_disk_without_room_for_a_segment_has_room_for_a_smaller_one(typist: Ty
         [option] = TYPED.findall(str(done.document["remedy"]))
         typist.works(start, *option.split(), "--set", "reserve_file_size=1048576")
         typist.works(f"towline put orders hello --store {typist.store}")
-        stop(typist)
+        typist.stop()
 
 
 def test_a_disk_that_is_full_is_named_by_whichever_process_needs_it(typist: Typist) -> None:
@@ -196,7 +137,7 @@ def test_a_disk_that_is_full_is_named_by_whichever_process_needs_it(typist: Typi
         start = f"towline master start --store {typist.store} --set reserve_file_size=0"
         typist.works(start)
         typist.works(f"towline put orders hello --store {typist.store}")
-        stop(typist)
+        typist.stop()
         for spare in (0, 4, 8, 12, 16, 24):  # KiB
             fill(disk, spare << 10)
             done = typist(start)
@@ -205,10 +146,10 @@ def test_a_disk_that_is_full_is_named_by_whichever_process_needs_it(typist: Typi
             assert "exit status" not in str(done.document["sentence"]), done
             assert "No space left" in str(done.document["sentence"]) or done.document["error"] == "DiskFull", done
             assert str(typist.store / "run" / "node.log") in str(done.document["remedy"])
-        stop(typist)
+        typist.stop()
         (disk / "fill").unlink()
         typist.works(start)
-        stop(typist)
+        typist.stop()
 
 
 def fill(disk: Path, spare: int) -> None:

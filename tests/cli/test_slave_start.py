@@ -12,8 +12,8 @@ from tests.processes.waiting import await_
 from towline.places import Store
 from towline.start import home
 
-from .conftest import Done
-from .test_node_commands import SMALL, TOWLINE
+from .test_node_commands import SMALL
+from .typist import TOWLINE, Done
 
 OTHER_SIZE = ("--set", "mapped_file_size_commit_log=2097152")
 

@@ -15,8 +15,8 @@ import pytest
 from tests.processes.nodes import free_port, processes_of
 from towline.start import home
 
-from .conftest import Done
-from .test_node_commands import SMALL, TOWLINE
+from .test_node_commands import SMALL
+from .typist import TOWLINE, Done
 
 PORTS = {"listen_port": 0, "ha_listen_port": 0}
 Start = Callable[..., Done]

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.cli.conftest import Done
-from tests.cli.test_node_commands import SMALL, TOWLINE
+from tests.cli.test_node_commands import SMALL
+from tests.cli.typist import TOWLINE, Done
 from tests.processes.nodes import processes_of
 from tests.requirements import need
 from towline.client.consumer import Consumer

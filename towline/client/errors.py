@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any, ClassVar, Final, Self
 
 from towline.errors import Remedy, TowlineError
-from towline.format.wire.refusals import read_sentence
+from towline.format.wire.refusals import Cause, read_sentence
 
 
 class ClientClosed(TowlineError, remedy=Remedy.FIX_CALL):
@@ -57,7 +58,11 @@ class PutRefused(TowlineError, remedy=Remedy.FIX_CALL):
 
     status: str
     sentence: str
-    advice = "change what the sentence names, then send again"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        cause = read_sentence(self.sentence)[0]
+        return "change what the sentence names, then send again" if cause is Cause.REQUEST else cause.remedy
 
     @property
     def cause(self) -> str:
@@ -108,8 +113,12 @@ class AskRefused(TowlineError, remedy=Remedy.FIX_CALL):
     op: str
     error: str
     sentence: str
+    advised: str  # by the node; "" where it advises nothing
     template = "{op}: {error}: {sentence}"
-    advice = "change what the sentence names"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return self.advised or "change what the sentence names"
 
 
 class NotInRocketmq(AskRefused):
@@ -184,9 +193,13 @@ class DamagedMessage(TowlineError, remedy=Remedy.FIX_DISK):
 class ReadRefused(TowlineError, remedy=Remedy.FIX_CALL):
     """A topic's permission does not let anybody read from it."""
 
+    topic: str
     sentence: str
     template = "NO_PERMISSION: {sentence}"
-    advice = "let the topic be read (`towline topic alter --perm rw`), or read another one"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return f"let the topic be read (`towline topic alter {quote(self.topic)} --perm rw`), or read another one"
 
 
 class UnknownGroup(TowlineError, remedy=Remedy.FIX_CALL):

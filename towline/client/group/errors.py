@@ -1,5 +1,6 @@
 """The errors of consumer groups that a member meets."""
 
+from shlex import quote
 from typing import Final
 
 from towline.client.errors import AskRefused
@@ -49,13 +50,17 @@ class NotInHand(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class ConsumeDisabled(AskRefused):
-    """The group is switched off at the node."""
+    """The group is switched off at the node, for members of this model."""
 
+    group: str
+    broadcasting: bool
     template = "{sentence}"
-    advice = (
-        "switch it on: `towline group configure GROUP --consume-enable`, for members that broadcast "
-        "--consume-broadcast-enable; members that are there go on by themselves"
-    )
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        option = "--consume-broadcast-enable" if self.broadcasting else "--consume-enable"
+        typed = f"`towline group configure {quote(self.group)} {option}`"
+        return f"switch it on: {typed}; members that are there go on by themselves"
 
 
 class IllegalPlace(TowlineError, remedy=Remedy.FIX_CALL):

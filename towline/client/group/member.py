@@ -216,7 +216,9 @@ class Member(threading.Thread):
         elif isinstance(error, AskRefused) and error.error == "UNKNOWN_MEMBER":
             self._reset_membership("the node does not know it any more")
         elif isinstance(error, AskRefused) and error.error == CONSUME_DISABLED:
-            self._switched_off(ConsumeDisabled(error.op, error.error, error.sentence), now)
+            of = self.rules.group, self.rules.broadcasting
+            disabled = ConsumeDisabled(error.op, error.error, error.sentence, error.advised, *of)
+            self._switched_off(disabled, now)
         elif isinstance(error, AskRefused) and error.error in _PATIENT:
             taken = error.error == "MEMBER_TAKEN"
             if taken and self._buffer.queues:

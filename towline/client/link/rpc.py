@@ -50,16 +50,17 @@ def read_answer(op: str, facts: dict[str, Any], parts: list[Buffer]) -> Reply:
         raise MalformedFrame(f"an answer with {count} records in {len(parts)} parts")
     answer = read_json(parts[1])
     if status:
-        error, sentence = str(answer.get("error", "")), str(answer.get("sentence", ""))
+        error, advised = str(answer.get("error", "")), str(answer.get("remedy", ""))
+        sentence = str(answer.get("sentence", "")).removesuffix(f"; {advised}")
         if error in ("UnknownTopic", "TOPIC_NOT_EXIST"):
             raise UnknownTopic(str(facts.get("topic", "")))
         if error == NOT_MASTER:
-            raise AskedNoMaster(op, error, sentence, answer)
+            raise AskedNoMaster(op, error, sentence, advised, answer)
         if error in FilterRefused.NAMES:
             raise FilterRefused.of(answer)
         if error == NotInRocketmq.NAME:
-            raise NotInRocketmq(op, error, sentence)
-        raise AskRefused(op, error, sentence)
+            raise NotInRocketmq(op, error, sentence, advised)
+        raise AskRefused(op, error, sentence, advised)
     sizes, records = (parts[2], parts[3]) if count else (b"", b"")
     return Reply(answer, Columns(sizes, records))
 

@@ -507,7 +507,7 @@ def refusal_of(part: Buffer, topic: str, queue_id: int) -> TowlineError:
     facts = read_json(part)
     error, sentence = str(facts.get("error", "")), str(facts.get("sentence", ""))
     if error == PutStatus.NO_PERMISSION.name:
-        return ReadRefused(sentence)
+        return ReadRefused(topic, sentence)
     if error == UnknownTopic.__name__:
         return UnknownTopic(topic)
     if error == UnknownQueue.__name__:

@@ -1,4 +1,4 @@
-"""Causes of a refused put: a name, its numbers, and the sentence of an answer that holds both.
+"""Causes of a refused put: a name, its numbers, and the sentence of an answer that holds both. Facts of other refusals.
 
     cause=flush_backlog backlog=536870913B limit=536870912B retry_after=40ms: the disk does not keep up
 
@@ -8,7 +8,9 @@ A refused request was not stored, whatever the cause: no byte of it is in the lo
 import re
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
+
+from towline.errors import TowlineError
 
 _UNITS: Final = {"_ms": "ms", "_bytes": "B"}
 _SENTENCE: Final = re.compile(r"cause=(\w+)((?: \w+=-?\d+(?:ms|B)?)*)(?:: (.*))?", re.DOTALL)
@@ -77,3 +79,11 @@ def read_sentence(sentence: str) -> tuple[Cause, dict[str, int], str]:
     endings = {unit: ending for ending, unit in _UNITS.items()}
     numbers = {name + endings.get(unit, ""): int(value) for name, value, unit in _NUMBER.findall(found[2])}
     return CAUSES[found[1]], numbers, found[3] or ""
+
+
+def error_facts(error: TowlineError) -> dict[str, Any]:
+    """The facts of an error for a peer: its name, its sentence, which ends with the remedy, the remedy, and where in an
+    expression or a queue it is, if anywhere."""
+    facts: dict[str, Any] = {"error": type(error).__name__, "sentence": str(error), "remedy": error.advice}
+    where = {name: getattr(error, name, None) for name in ("position", "offset", "problem")}
+    return facts | {name: value for name, value in where.items() if value is not None}

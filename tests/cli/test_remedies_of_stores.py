@@ -1,0 +1,111 @@
+"""What a running node, a damaged store or a group refuses: the remedy that is named is typed, and it then works."""
+
+from dataclasses import replace
+
+from towline.log.state.durable_file import DurableFile
+
+from .typist import TYPED, Typist
+
+
+def begin(typist: Typist) -> str:
+    """A node with one message in it. Returns the command that stored it."""
+    put = f"towline put orders hello --store {typist.store}"
+    typist.works(f"towline master start --store {typist.store}")
+    typist.works(put)
+    return put
+
+
+def test_a_node_that_is_read_only_takes_messages_again(typist: Typist) -> None:
+    put = begin(typist)
+    typist.works(f"towline config set broker_permission=4 --store {typist.store}")
+    [writable] = typist.refused(put)
+    typist.works(writable)
+    typist.works(put)
+
+
+def test_a_topic_that_nobody_may_read_is_let_be_read(typist: Typist) -> None:
+    begin(typist)
+    get = f"towline get orders --store {typist.store}"
+    typist.works(f"towline topic alter orders --perm w --store {typist.store}")
+    [altered] = typist.refused(get)
+    typist.works(altered)
+    typist.works(get)
+
+
+def test_a_group_that_is_switched_off_is_switched_on(typist: Typist) -> None:
+    begin(typist)
+    where = f"--store {typist.store}"
+    typist.works(f"towline group configure workers --no-consume-enable {where}")
+    [switched] = typist.refused(f"towline get orders --follow --group workers {where}")
+    typist.works(switched)
+    assert typist(f"towline group describe workers {where}").document["settings"]["consumeEnable"] is True
+
+
+def test_a_group_that_nobody_knows_is_looked_for_in_their_list(typist: Typist) -> None:
+    begin(typist)
+    for listed in typist.refused(f"towline group describe workers --store {typist.store}"):
+        typist.works(listed)
+
+
+def test_after_a_sync_that_failed_the_log_is_written_anew(typist: Typist) -> None:
+    put = begin(typist)
+    typist.stop()
+    file = DurableFile(typist.store)
+    state = file.load()
+    assert state is not None
+    file.save(replace(state, sync_failed=True))
+    file.close()
+    start = f"towline master start --store {typist.store}"
+    [mended] = typist.refused(start)
+    typist.works(mended)
+    typist.works(start)
+    typist.works(put)
+
+
+def test_a_byte_of_the_log_that_changed_is_found_and_stepped_over(typist: Typist) -> None:
+    put = begin(typist)
+    typist.works(put)
+    typist.stop()
+    segment = typist.store / "commitlog" / f"{0:020}"
+    with segment.open("r+b") as file:
+        at = file.read(4096).index(b"hello")
+        file.seek(at)
+        file.write(b"jello")
+    verify = f"towline store verify --store {typist.store}"
+    found = typist(verify)
+    assert found.status == 2
+    [repaired] = [TYPED.findall(row["remedy"])[0] for row in found.document["findings"] if "--skip" in row["remedy"]]
+    typist.works(repaired)
+    typist.works(verify)
+    typist.works(f"towline master start --store {typist.store}")
+    typist.works(put)
+
+
+def test_a_job_or_option_that_is_not_there_is_looked_for_in_the_help(typist: Typist) -> None:
+    for mistyped in ("towline pipeline verfiy", "towline pipeline verify --stoer here", "towline dve"):
+        [helped] = typist.refused(mistyped)
+        typist.works(helped)
+
+
+def test_a_cluster_file_that_is_not_there_is_written(typist: Typist) -> None:
+    file = typist.store.parent / "cluster.toml"
+    [written] = typist.refused(f"towline cluster status -f {file}")
+    typist.works(written, "-f", str(file))
+    assert file.is_file()
+
+
+def test_a_context_that_is_not_there_is_added(typist: Typist) -> None:
+    begin(typist)
+    listed, added = typist.refused("towline context use there")
+    typist.works(listed)
+    typist.works(added, "there", "--store", str(typist.store))
+    typist.works("towline context use there")
+    typist.works("towline get orders")
+
+
+def test_a_keys_directory_that_is_not_there_is_made(typist: Typist) -> None:
+    ring = typist.store.parent / "ring"
+    [listed, made] = typist.refused(f"towline keys list --dir {ring}")
+    assert listed == "towline keys list --dir DIR"
+    typist.works(made, "--dir", str(ring), "app", "--role", "producer")
+    typist.works(listed.replace("DIR", str(ring)))
