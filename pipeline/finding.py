@@ -104,7 +104,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class IndexWalk:
-    """Task n walks index file n. `most` messages of a key at most are taken from a file, the newest."""
+    """Task n walks index file n. A message whose keys stand in two files is found by both tasks."""
 
     wanted: Wanted
     facts: StoreFacts
@@ -112,7 +112,6 @@ class IndexWalk:
     shape: IndexShape
     topics: tuple[str, ...]
     reading: Reading
-    most: int
 
     @cached_property
     def _hashes(self) -> Integers:
@@ -127,12 +126,12 @@ class IndexWalk:
         except FileNotFoundError:
             why = "cleaning deleted the index file with the messages that it leads to"
             raise MessagesGone(str(path), "the keys of an index file", why) from None
-        places = walk(file, str(path), self.shape, self._hashes, self.most)
+        places = walk(file, str(path), self.shape, self._hashes)
         yield from messages(self.wanted, self.facts, places, self.reading)
 
 
-def walk(file: Bytes, path: str, shape: IndexShape, hashes: Integers, most: int) -> Integers:
-    """Log offsets that an index file has for these hashes, `most` of each, the newest; in order, none twice.
+def walk(file: Bytes, path: str, shape: IndexShape, hashes: Integers) -> Integers:
+    """Log offsets that an index file has for these hashes, in order, none twice.
 
     All chains go one step at a time. Entries are below the header's count and point back, so a chain ends even where it
     is damaged. Raises MalformedFile.
@@ -145,16 +144,14 @@ def walk(file: Bytes, path: str, shape: IndexShape, hashes: Integers, most: int)
     entries = file[entry_at(shape.slots, 0) :].view(ENTRY)
     count = min(decode_header(file[:HEADER_SIZE].tobytes()).index_count, shape.indexes)
     at = slots[hashes % shape.slots].astype(np.int64)
-    left = np.full(len(hashes), most, np.int64)
     found: list[Integers] = []
     going = np.flatnonzero((at > 0) & (at < count))
     while len(going):
         here = entries[at[going]]
         same = here["key_hash"] == hashes[going]
         found.append(here["physical_offset"][same].astype(np.int64))
-        left[going[same]] -= 1
         previous = here["previous"].astype(np.int64)
-        goes_on = (previous > 0) & (previous < at[going]) & (left[going] > 0)
+        goes_on = (previous > 0) & (previous < at[going])
         at[going] = previous
         going = going[goes_on]
     return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)

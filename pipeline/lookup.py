@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MISSING_SHOWN: Final = 100
+CUT_SHOWN: Final = 100
 MISSING_NAMED: Final = 3  # in the sentence
 BATCH_ROWS_MAX: Final = 262_144  # the table of wanted keys is built for each batch: many keys, large batches
 FOUND: Final = (
@@ -42,7 +43,7 @@ class Options(MessageChoice):
         "Through the index files, which needs --topic, or by reading the log; auto: the index where it can be.",
         default="auto",
     )
-    most: int = option("Messages of a key at most, the newest.", default=32, least=1)
+    most: int = option("Messages of a key in the result, the newest; --out has all.", default=32, least=1)
     body: bool = option("The messages' bodies, too.", default=False)
     out: Path | None = option("Write what is found to a new Parquet directory.", default=None, metavar="DIR")
     limit: int = option("Rows of the result at most; --out has all of them.", default=100_000, least=1)
@@ -70,8 +71,9 @@ def run(spark: "SparkSession", options: Options, progress: Progress) -> Result:
     if options.out is not None and options.out.exists():
         raise IllegalOption("out", f"{options.out} exists already; name a new directory")
     by, tasks, task = planned(options, wanted)
-    made = over(spark, tasks, task, FOUND + (", body binary" if options.body else ""))
-    found = _newest(made, options.most)
+    found = over(spark, tasks, task, FOUND + (", body binary" if options.body else ""))
+    if by == "index":  # a message whose keys stand in two index files is found by both
+        found = found.dropDuplicates(["asked", "commitLogOffset"])
     if options.out is None:
         found = found.persist()
     try:
@@ -79,13 +81,13 @@ def run(spark: "SparkSession", options: Options, progress: Progress) -> Result:
             if options.out is not None:
                 found.write.parquet(str(options.out))
                 found = spark.read.parquet(str(options.out))
-            rows = found.orderBy("asked", "commitLogOffset").limit(options.limit).toArrow().to_pylist()
             counted = found.groupBy("asked").count().toArrow()
+            newest = _newest(found, options.most)
+            rows = newest.orderBy("asked", "commitLogOffset").limit(options.limit).toArrow().to_pylist()
     finally:
         found.unpersist()
-    return _result(
-        options, by, wanted, rows, dict(zip(*(column.to_pylist() for column in counted.columns), strict=True))
-    )
+    counts = dict(zip(*(column.to_pylist() for column in counted.columns), strict=True))
+    return _result(options, by, wanted, rows, counts)
 
 
 JOB: Final = Job(options=Options, columns=COLUMNS, run=run)
@@ -120,8 +122,7 @@ def planned(options: Options, wanted: Wanted) -> tuple[str, int, Task]:
         raise IllegalOption("by", f"{facts.store.index} holds no index file; use --by scan")
     if options.by != "scan" and files:
         shape, showing = IndexShape.of(facts.store), Reading.of(source, wanted.columns, selection_of(source))
-        walk = IndexWalk(wanted, facts, files, shape, options.topic, showing, options.most)
-        return "index", len(files), walk
+        return "index", len(files), IndexWalk(wanted, facts, files, shape, options.topic, showing)
     rows = min(max(source.batch_rows, len(wanted.keys)), BATCH_ROWS_MAX)
     made = plan(replace(source, batch_rows=rows), LOOKED_AT)
     showing = Reading.of(source, wanted.columns, made.reading.selection)
@@ -145,8 +146,11 @@ def _newest(made: "DataFrame", most: int) -> "DataFrame":
 
 
 def _result(options: Options, by: str, wanted: Wanted, rows: list[dict[str, Any]], counted: dict[str, int]) -> Result:
+    """`counted`: messages of each key that was found, before anything was left out."""
     missing = [key for key in wanted.keys if key not in counted]
     found = sum(counted.values())
+    cut = {key: count - options.most for key, count in counted.items() if count > options.most}
+    left_out = found - len(rows)
     summary: dict[str, Any] = {
         "by": by,
         "asked": len(wanted.keys),
@@ -154,14 +158,22 @@ def _result(options: Options, by: str, wanted: Wanted, rows: list[dict[str, Any]
         "missing": len(missing),
         "missing_keys": missing[:MISSING_SHOWN],
         "messages": found,
-        "rows_left_out": found - len(rows),
+        "rows_left_out": left_out,
+        "left_out_by_most": sum(cut.values()),
+        "left_out_by_limit": left_out - sum(cut.values()),
+        "keys_left_out": dict(sorted(cut.items(), key=lambda each: -each[1])[:CUT_SHOWN]),
         "out": None if options.out is None else str(options.out),
     }
     sentence = f"{len(counted):,} of {many(len(wanted.keys), 'key')} found by {by}, {many(found, 'message')}"
     if missing:
         more = f" and {len(missing) - MISSING_NAMED:,} more" if len(missing) > MISSING_NAMED else ""
         sentence += f"; not found: {', '.join(missing[:MISSING_NAMED])}{more}"
-    if summary["rows_left_out"]:
-        sentence += f"; {summary['rows_left_out']:,} rows are left out, --limit allows more and --out has all"
+    if cut:
+        of_keys = f"{summary['left_out_by_most']:,} older ones of {many(len(cut), 'key')}"
+        sentence += f"; {of_keys} are left out, --most allows more"
+    if summary["left_out_by_limit"]:
+        sentence += f"; {summary['left_out_by_limit']:,} rows are left out, --limit allows more"
+    if left_out:
+        sentence += f"; {options.out} has all" if options.out is not None else "; --out writes all"
     names = [column.name for column in COLUMNS]
     return Result(rows=[tuple(row.get(name) for name in names) for row in rows], summary=summary, sentence=sentence)

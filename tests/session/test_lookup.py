@@ -1,5 +1,7 @@
 """`lookup` on Spark."""
 
+from collections import Counter
+
 import pyarrow.parquet as pq
 import pytest
 
@@ -9,6 +11,10 @@ from towline.pipeline.errors import IllegalOption
 from towline.pipeline.progress import Progress
 
 __all__ = ["made"]
+
+
+def per_key(rows):
+    return Counter(row["asked"] for row in rows)
 
 
 class TestJob:
@@ -23,13 +29,37 @@ class TestJob:
         summary = result.summary
         assert (summary["asked"], summary["found"], summary["missing_keys"]) == (6, 5, ["nobody's"])
         assert "; not found: nobody's" in result.sentence
-        assert (summary["messages"], summary["rows_left_out"]) == (len(newest), 0)
+        found = expected(made, ASKED)
+        left_out = len(found) - len(newest)
+        assert (summary["messages"], summary["rows_left_out"]) == (len(found), left_out)
+        assert (summary["left_out_by_most"], summary["left_out_by_limit"]) == (left_out, 0)
+        assert summary["keys_left_out"] == {"all": left_out}
+        assert (
+            f"; {left_out:,} older ones of 1 key are left out, --most allows more; --out writes all" in result.sentence
+        )
+
+    @pytest.mark.parametrize("by", ["scan", "index"])
+    def test_counts_as_the_source_does_whatever_it_shows(self, spark, made, tmp_path, by):
+        indexed(made)
+        for key in ("all", "k5,all"):
+            asked = tuple(key.split(","))
+            out = tmp_path / f"{len(asked)}"
+            options = lookup.Options(
+                store=str(made.root), key=asked, topic=("TopicA", "TopicB"), by=by, most=2, limit=3, out=out
+            )
+            summary = lookup.run(spark, options, Progress()).summary
+            source = spark.read.format("towline").option("path", str(made.root)).option("keys", key)
+            rows = source.option("subscribe", "TopicA,TopicB").load().select("commitLogOffset").collect()
+            truth = expected(made, set(asked), {"TopicA", "TopicB"})
+            assert {row.commitLogOffset for row in rows} == {row["commitLogOffset"] for row in truth}
+            assert summary["messages"] == len(truth) == spark.read.parquet(str(out)).count()
+            assert summary["rows_left_out"] == len(truth) - min(3, sum(min(2, n) for n in per_key(truth).values()))
 
     def test_writes_everything_to_a_new_directory(self, spark, made, tmp_path):
         indexed(made)
         out = tmp_path / "found"
         options = lookup.Options(
-            store=str(made.root), key=("all",), topic=("TopicA",), most=1000, body=True, out=out, limit=4
+            store=str(made.root), key=("all",), topic=("TopicA",), most=5, body=True, out=out, limit=4
         )
         result = lookup.run(spark, options, Progress())
         truth = [row for row in made.rows if row["topic"] == "TopicA" and "all" in (row["keys"] or "")]
@@ -38,5 +68,7 @@ class TestJob:
             (row["commitLogOffset"], row["body"]) for row in truth
         ]
         assert (len(result.rows), result.summary["rows_left_out"]) == (4, len(truth) - 4)
+        assert (result.summary["left_out_by_most"], result.summary["left_out_by_limit"]) == (len(truth) - 5, 1)
+        assert f"; {out} has all" in result.sentence
         with pytest.raises(IllegalOption, match="exists already"):
             lookup.run(spark, options, Progress())
