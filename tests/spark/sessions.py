@@ -1,5 +1,6 @@
 """The one session of a test run: small, quick to start, and with tasks that are tried again."""
 
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -27,7 +28,10 @@ def small_session(archive: Making | None = None) -> Iterator[SparkSession]:
     problem = java_missing()
     need({} if problem is None else {"java": problem})
     options = java_options() if archive is None else archive.options
-    with running(MASTER, "tests", QUICK | {JAVA_OPTIONS: options}) as made:
+    with (
+        tempfile.TemporaryDirectory() as tables,
+        running(MASTER, "tests", QUICK | {JAVA_OPTIONS: options, "spark.sql.warehouse.dir": tables}) as made,
+    ):
         jvm = SparkContext._gateway.proc  # type: ignore[union-attr]
         yield made
     if archive is not None:

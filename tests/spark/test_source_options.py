@@ -4,7 +4,7 @@ import pytest
 
 from towline.arrow.errors import UnknownColumn
 from towline.limits import MIB
-from towline.spark.errors import BadOption, UnknownOption
+from towline.spark.errors import BadOption, NoTable, UnknownOption
 from towline.spark.options import NAMES, Offsets, SourceOptions
 
 
@@ -37,7 +37,8 @@ def test_without_options_everything_is_read():
         ("startingOffset", "startingOffsets"),
         ("check_crcs", "checkCrcs"),
         ("checkCrc", "checkCrcs"),
-        ("topics", ""),
+        ("topics", "topic"),
+        ("zone", ""),
         ("failOnDataloss1", "failOnDataLoss"),
     ],
 )
@@ -63,6 +64,9 @@ def test_an_unknown_name_is_refused_with_the_nearest(wrong, right):
         ("startingOffsets", '{"a": 4}'),
         ("endingOffsets", "earliest"),
         ("startingTimestamp", "yesterday"),
+        ("startingTimestamp", "2026-11-27T09:30:00"),
+        ("endingTimestamp", "1969-12-31T23:59:59Z"),
+        ("subExpression", "a && b"),
         ("startingPhysicalOffset", "-1"),
         ("subExpression", "||"),
         ("readMode", "fast"),
@@ -80,6 +84,38 @@ def test_a_wrong_value_is_refused_by_the_options_name(name, text):
     assert refused.value.name == name
 
 
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1764235800123", 1764235800123),
+        ("2025-11-27T09:30:00.123Z", 1764235800123),
+        (" 2025-11-27T10:30:00.123+01:00 ", 1764235800123),
+        ("1970-01-01T00:00Z", 0),
+    ],
+)
+def test_a_time_is_in_ms_or_says_its_zone(text, ms):
+    assert parsed(startingTimestamp=text, endingTimestamp=text).starting_timestamp == ms
+
+
+def test_the_least_size_of_a_split_is_told():
+    with pytest.raises(BadOption, match="64m or more"):
+        parsed(splitBytes="1m")
+
+
+def test_a_reader_passes_over_options_of_the_sink_but_for_the_topic():
+    found = parsed(topic="orders", compression="none", txnAppId="me", txnVersion="1", serve="tcp://x:1")
+    assert found == parsed(subscribe="orders")
+    assert parsed(topic="orders", subscribe="returns") == parsed(subscribe="returns")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"path": "/store", "owner": "me", "provider": "towline", "option.path": "/store"}]
+)
+def test_a_table_of_a_catalog_is_refused_with_what_works(options):
+    with pytest.raises(NoTable, match="CREATE TEMPORARY VIEW"):
+        SourceOptions.parse(options)
+
+
 def test_columns_must_exist():
     assert parsed(columns="topic, body").columns == ("topic", "body")
     with pytest.raises(UnknownColumn, match="queueOffset"):
@@ -94,6 +130,8 @@ def test_columns_must_exist():
         {"maxMessagesPerTrigger": "1", "maxOffsetsPerTrigger": "2"},
         {"endpoint": "tcp://127.0.0.1:1"},
         {"readMode": "queue", "startingPhysicalOffset": "0"},
+        {"includeHalves": "true", "subscribe": "a"},
+        {"includeHalves": "true", "path": "", "endpoint": "tcp://127.0.0.1:1"},
     ],
 )
 def test_options_that_exclude_each_other(options):
@@ -116,7 +154,7 @@ def test_a_path_may_be_a_uri_of_a_file():
 
 def test_either_a_path_or_an_endpoint():
     with pytest.raises(BadOption, match="either"):
-        SourceOptions.parse({})
+        SourceOptions.parse({"readMode": "scan"})
     assert SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1"}).endpoint
     with pytest.raises(BadOption, match="by its queues"):
         SourceOptions.parse({"endpoint": "tcp://127.0.0.1:1", "startingPhysicalOffset": "0"})

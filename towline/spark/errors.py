@@ -51,6 +51,19 @@ class UnknownOption(TowlineError, remedy=Remedy.FIX_CALL):
         return f"the format towline has no option {self.name}{guess}"
 
 
+class NoTable(TowlineError, remedy=Remedy.FIX_CALL):
+    """No option at all, so perhaps a table of a catalog; or such a table is being made."""
+
+    template = (
+        "no option says which store is meant: Spark hands a source in Python none of the options that a table of a "
+        "catalog was created with"
+    )
+    advice = (
+        "make a view (CREATE TEMPORARY VIEW ... USING towline OPTIONS (path '...')), or create the table with its "
+        "columns and no options, and say them with each statement: SELECT ... FROM t WITH (path = '...')"
+    )
+
+
 class BadOption(TowlineError, remedy=Remedy.FIX_CALL):
     """An option of the source or sink has a value that cannot be."""
 

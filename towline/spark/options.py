@@ -1,9 +1,14 @@
-"""The options of the format `towline`, as Spark hands them over: names in any case, every value checked."""
+"""The options of the format `towline`, as Spark hands them over: names in any case, every value checked.
+
+A view has one set of options for whoever reads from it and for INSERT INTO: each side takes its own and passes over the
+other's. `topic`, where rows go, is what is read as well where no other option chooses topics.
+"""
 
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
@@ -13,7 +18,7 @@ from towline.filter.errors import BadExpression
 from towline.filter.tags import parse as parse_tags
 from towline.limits import KIB, MIB
 
-from .errors import BadOption, UnknownOption, nearest
+from .errors import BadOption, NoTable, UnknownOption, nearest
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -22,6 +27,7 @@ BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 32 * MIB
 _UNITS: Final = {"": 1, "k": KIB, "m": MIB, "g": KIB * MIB}
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST_NUMBER, _LATEST_NUMBER = -2, -1  # as spark-sql-kafka writes them
 
 
@@ -91,10 +97,14 @@ class SourceOptions:
         """Raises UnknownOption, BadOption, UnknownColumn."""
         found: dict[str, Any] = {}
         given: dict[str, str] = {}
+        if {name.lower() for name in options} >= OF_TABLES:
+            raise NoTable()
         for name, text in options.items():
             known = _BY_CASE.get(name.lower())
+            if known is None and name.lower() in _SINK_CASE:
+                continue
             if known is None:
-                raise UnknownOption(name, nearest(name, _READERS))
+                raise UnknownOption(name, nearest(name, (*_READERS, *SINK_NAMES)))
             attribute, read = _READERS[known]
             if attribute in found:
                 raise BadOption(known, text, f"{given[attribute]} says the same; give one of them")
@@ -102,7 +112,8 @@ class SourceOptions:
             found[attribute] = read(known, text)
         made = cls(**found)
         made._check(given)
-        return made
+        topic = next((text for name, text in options.items() if name.lower() == "topic"), "")
+        return made if made.names_topics or not topic else replace(made, subscribe=(_text("topic", topic),))
 
     @property
     def names_topics(self) -> bool:
@@ -126,12 +137,18 @@ class SourceOptions:
         ways = [given[name] for name in ("subscribe", "subscribe_pattern", "assign") if name in given]
         if len(ways) > 1:
             raise BadOption(ways[1], "", f"{ways[0]} chooses the topics already; give one of them")
+        if not given:
+            raise NoTable()
         if bool(self.path) == bool(self.endpoint):
             problem = "give either the path of a store (load(path)) or an endpoint"
             raise BadOption("endpoint" if self.endpoint else "path", self.endpoint or self.path, problem)
         if self.endpoint and (self.has_physical_bounds or self.read_mode == "scan"):
             name = "readMode" if self.read_mode == "scan" else "startingPhysicalOffset"
             raise BadOption(name, "", "a broker is read by its queues; the log's own offsets need the store's path")
+        if self.include_halves and (ways or self.endpoint):
+            what = ways[0] if ways else "endpoint"
+            problem = f"no queue of {what} leads to a half message: read the whole log of a store's path"
+            raise BadOption("includeHalves", "true", problem)
         if self.read_mode == "queue" and self.has_physical_bounds:
             raise BadOption("readMode", "queue", "physical offsets are of the log: use readMode=scan or auto")
 
@@ -170,6 +187,8 @@ def _pattern(name: str, text: str) -> str:
 
 
 def _tags(name: str, text: str) -> str:
+    if "&&" in text:
+        raise BadOption(name, text, "a message has one tag, so tags are joined by || alone")
     try:
         parse_tags(text)
     except BadExpression as error:
@@ -197,6 +216,21 @@ def whole(name: str, text: str) -> int:
     return int(text)
 
 
+def _time(name: str, text: str) -> int:
+    """Ms since 1970, of such a number or of ISO 8601."""
+    if text.strip().isascii() and text.strip().isdigit():
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise BadOption(name, text, "it is a number of ms since 1970, or a time as 2026-11-27T09:30:00+01:00") from None
+    if found.tzinfo is None:
+        raise BadOption(name, text, f"it has no zone: {found.isoformat()}Z is that time in UTC")
+    if found < _EPOCH:
+        raise BadOption(name, text, "it is before 1970")
+    return (found - _EPOCH) // timedelta(milliseconds=1)
+
+
 def _positive(name: str, text: str) -> int:
     if (found := whole(name, text)) == 0:
         raise BadOption(name, text, "it is 1 or more")
@@ -212,7 +246,7 @@ def _size(name: str, text: str) -> int:
 
 def _split_size(name: str, text: str) -> int:
     if (found := _size(name, text)) < SPLIT_BYTES_MIN:
-        raise BadOption(name, text, f"it is {SPLIT_BYTES_MIN} or more: a smaller split costs more than it reads")
+        raise BadOption(name, text, f"it is {SPLIT_BYTES_MIN // MIB}m or more: smaller splits cost more than they read")
     return found
 
 
@@ -288,8 +322,8 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "assign": ("assign", _assign),
     "startingOffsets": ("starting_offsets", _offsets),
     "endingOffsets": ("ending_offsets", _offsets),
-    "startingTimestamp": ("starting_timestamp", whole),
-    "endingTimestamp": ("ending_timestamp", whole),
+    "startingTimestamp": ("starting_timestamp", _time),
+    "endingTimestamp": ("ending_timestamp", _time),
     "startingPhysicalOffset": ("starting_physical_offset", whole),
     "endingPhysicalOffset": ("ending_physical_offset", whole),
     "subExpression": ("sub_expression", _tags),
@@ -314,5 +348,20 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "segmentSize": ("segment_size", _size),
     "timeoutMs": ("timeout_ms", _positive),
 }
+SINK_NAMES: Final = (
+    "path",
+    "endpoint",
+    "serve",
+    "cluster",
+    "topic",
+    "txnAppId",
+    "txnVersion",
+    "idempotent",
+    "compression",
+    "timeoutMs",
+    "replayWaitMs",
+)
+OF_TABLES: Final = frozenset({"owner", "provider"})  # what Spark adds for CREATE TABLE
+_SINK_CASE: Final = frozenset(name.lower() for name in SINK_NAMES)
 _BY_CASE: Final = {name.lower(): name for name in _READERS}
 NAMES: Final = tuple(_READERS)

@@ -34,29 +34,19 @@ from towline.format.record.compression import KINDS
 from towline.places import Store
 
 from .daemons import keep_loaded
-from .errors import BadOption, NotAppendable, UnknownOption, nearest
+from .errors import BadOption, NoTable, NotAppendable, UnknownOption, nearest
 from .fencing import FENCE_WAIT_MS, FencedProducer
 from .idempotent_producer import CLOCKS_APART_MS, TIMEOUT_MS, Sent, There
+from .options import NAMES as READERS
+from .options import SINK_NAMES as NAMES
 from .options import truth, whole
 from .rows import STEM_SIZE, by_topic, check_schema, prepared, unique_keys
 
 BATCH_ID: Final = "streaming.sql.batchId"  # local properties that Spark sets for the tasks of a micro-batch
 QUERY_ID: Final = "sql.streaming.queryId"
 REPLAY_WAIT_MS: Final = FENCE_WAIT_MS
-NAMES: Final = (
-    "path",
-    "endpoint",
-    "serve",
-    "cluster",
-    "topic",
-    "txnAppId",
-    "txnVersion",
-    "idempotent",
-    "compression",
-    "timeoutMs",
-    "replayWaitMs",
-)
 _NUMBERS: Final = ("txnVersion", "timeoutMs", "replayWaitMs")
+_OF_READERS: Final = frozenset(name.lower() for name in READERS) - {name.lower() for name in NAMES}
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})  # meant for Spark, and handed on
 
 
@@ -81,11 +71,13 @@ class SinkOptions:
         by_case = {name.lower(): name for name in NAMES}
         given: dict[str, str] = {}
         for name, value in options.items():
-            if name.lower() in _SPARKS:
+            if name.lower() in _SPARKS or name.lower() in _OF_READERS:
                 continue
             if name.lower() not in by_case:
-                raise UnknownOption(name, nearest(name, NAMES))
+                raise UnknownOption(name, nearest(name, (*NAMES, *READERS)))
             given[by_case[name.lower()]] = value
+        if not given:
+            raise NoTable()
         if ("endpoint" in given) == ("path" in given):
             raise BadOption("endpoint", given.get("endpoint", ""), "give either it or the path of a running store")
         kind = given.get("compression", "zlib").lower()
