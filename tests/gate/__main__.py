@@ -8,6 +8,7 @@ tests of each file took.
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -73,8 +74,10 @@ class Gate:
 
     def _pytest(self, name: str, arguments: list[str]) -> Run:
         notes = self._scratch / f"{name}.jsonl"
+        files = self._scratch / f"f{len(self.runs)}"  # short: sockets lie below it
         # With "=": pytest takes a word that is a path for a test's place before it knows the plugin's options.
-        command = [sys.executable, "-m", "pytest", "-q", "-p", NAME, f"{NOTES}={notes}", *LIMITS, *arguments]
+        ours = ["-p", NAME, f"{NOTES}={notes}", f"--basetemp={files}", *LIMITS]
+        command = [sys.executable, "-m", "pytest", "-q", *ours, *arguments]
         paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)}) as self._child:
             return Run.read(name, self._child.wait(), notes)
@@ -126,7 +129,8 @@ def tell_verdict(verdict: Verdict) -> None:
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="towline-gate-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="gate-", ignore_cleanup_errors=True) as scratch:
+        tell(f"{shutil.disk_usage(scratch).free >> 30} GiB are free for what tests store")
         gate = Gate(Path(scratch))
         verdict = gate.run()
     write_flaky(verdict)
