@@ -92,11 +92,13 @@ class Access:
             return
         name = request.fields.get(ACCESS_KEY, "")
         found = self._find(self._keys, name)
+        if found is not None and not _is_signed(request, found[1]):
+            found = self._find(self._keys, name, anew=True)  # a new key may have the name of one that was revoked
         if found is None:
             why = "the request is not signed" if not name else f"no key {name[:64]!r} is allowed"
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"{why}; `towline keys new` makes keys")
         key, secret = found
-        if not hmac.compare_digest(signature(request, secret), request.fields.get(SIGNATURE, "").encode()):
+        if not _is_signed(request, secret):
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"the signature of {key.name!r} is wrong")
         if not key.may_greet_as & roles_for(request.code):
             why = f"request {request.code} is for {' or '.join(sorted(roles_for(request.code)))}, and {key.name!r} is "
@@ -115,8 +117,10 @@ class Access:
             if key in gone:
                 connections.end(connection, Ending.REVOKED, f"its key {key.name!r} was revoked")
 
-    def _find(self, keys: AuthorizedKeys, name: str) -> tuple[Key, str] | None:
+    def _find(self, keys: AuthorizedKeys, name: str, *, anew: bool = False) -> tuple[Key, str] | None:
         now = time.monotonic()
+        if anew:
+            self._known.pop(name, None)
         if now >= self._known_until:
             self._known.clear()
             self._known_until = now + KNOWN_S
@@ -124,6 +128,10 @@ class Access:
         if found is not None:
             self._known[name] = found
         return found
+
+
+def _is_signed(request: Command, secret: str) -> bool:
+    return hmac.compare_digest(signature(request, secret), request.fields.get(SIGNATURE, "").encode())
 
 
 def roles_for(code: int) -> frozenset[str]:

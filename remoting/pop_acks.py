@@ -82,7 +82,8 @@ class PopAcks:
         check_invisible_time(header.invisible_time)
         found = self._subjects.queue(header.consumer_group, header.topic, header.queue_id)
         wall_ms = self._wall_ms()
-        pop_time = handle.pop_time if handle.is_ordered else wall_ms
+        # Within the millisecond of its pop the new handle would be the former one.
+        pop_time = handle.pop_time if handle.is_ordered else max(wall_ms, handle.pop_time + 1)
         until_ms = self._now_ms() + header.invisible_time
         if found is None or not found[1].ledger.extend(header.offset, handle.pop_time, pop_time, until_ms):
             why = f"message {header.offset} of queue {header.queue_id} is not out by this handle"

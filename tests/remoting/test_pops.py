@@ -172,6 +172,15 @@ def test_a_message_is_kept_for_longer_and_its_former_handle_is_none_any_more(cli
     assert again.times == 1, "the former handle acknowledges nothing"
 
 
+def test_a_new_handle_is_another_however_soon_it_is_asked_for(client: RawClient) -> None:
+    filled(client, "soon", 64)
+    for _ in range(64):
+        (message,) = popped(client, "g", "soon", maxMsgNums=1)
+        answer = extend(client, "g", message, 60_000)
+        assert int(answer.fields["popTime"]) > int(message.handle.split(" ")[1])
+        assert extend(client, "g", message, 60_000).code == NO_MESSAGE
+
+
 def test_a_message_that_is_given_back_comes_at_once(client: RawClient) -> None:
     filled(client, "back", 1)
     (found,) = popped(client, "g", "back")
