@@ -12,6 +12,7 @@ from towline.format.files.consume_queue import ENTRY, encode
 from towline.format.files.consume_queue_ext import encode_units
 from towline.format.java_hash import string_hash
 from towline.format.wire.frames import Pull, decode_pull, encode_pull
+from towline.format.wire.refusals import error_facts
 from towline.format.wire.status import GetStatus
 from towline.limits import MIB
 from towline.log.commitlog.commit_log import CommitLogReader
@@ -22,7 +23,7 @@ from towline.runtime.queue_ends import QueueEnds
 from towline.serve import filtering
 from towline.serve import pull as pulls
 from towline.serve.catch_up import CatchUp
-from towline.serve.filtering import ExtensionUnits, Filters, PropertyFilterDisabled, facts_of
+from towline.serve.filtering import ExtensionUnits, Filters, PropertyFilterDisabled
 from towline.serve.pull import Puller
 from towline.serve.topics import TopicsView
 
@@ -196,7 +197,7 @@ def test_an_expression_that_is_none_is_named_with_its_position():
     pull = Pull(1, b"t", 0, 0, 1, 1, 0, (), "a > ", "g")
     with pytest.raises(BadExpression) as raised:
         Filters(True, None, lambda _topic, _group: None).get(pull)
-    facts = facts_of(raised.value)
+    facts = error_facts(raised.value)
     assert facts["error"] == "BadExpression"
     assert facts["position"] == raised.value.position > 0
 

@@ -5,6 +5,7 @@ from towline.loadtest.bench.spark_stream import LOW_LATENCY
 from towline.pipeline.registry import JOBS
 from towline.spark import sink
 from towline.spark.options import NAMES, SourceOptions
+from towline.spark.rows import COLUMNS, LEFT_OUT, REFUSED
 
 from .pages import TEXT, rows
 
@@ -39,6 +40,11 @@ def test_the_table_of_the_sinks_options_has_every_option_and_its_default():
         if default.startswith("`"):
             given = {"path" if name == "endpoint" else "endpoint": "tcp://127.0.0.1:1"}
             assert sink.SinkOptions.parse(given | {name: default.strip("`")}) == sink.SinkOptions.parse(given), name
+
+
+def test_the_page_has_every_column_that_is_written_and_every_property_that_is_not():
+    assert [row[0].strip("`") for row in rows(TEXT, "written")] == list(COLUMNS)
+    assert [name for name in (*LEFT_OUT, *REFUSED) if f"`{name}`" not in TEXT] == []
 
 
 def test_the_settings_for_low_latency_are_those_that_the_benchmark_has():

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,9 +15,18 @@ from tests.processes.nodes import TestNode, ending, free_port
 from tests.processes.waiting import await_
 from towline.client.consumer import Consumer
 from towline.client.message import Message, ReceivedMessage
+from towline.client.producer import Producer
 from towline.client.transaction import State, TransactionProducer
 from towline.runtime.positions import Position
-from towline.spark.errors import BadOption, CannotLookBack, NotTheSameRows, SeveralGroups, UnknownOption, UnwritableRow
+from towline.spark.errors import (
+    BadOption,
+    CannotLookBack,
+    NoTable,
+    NotTheSameRows,
+    SeveralGroups,
+    UnknownOption,
+    UnwritableRow,
+)
 from towline.spark.idempotent_producer import CLOCKS_MS, TAKE_TIMEOUT_MS
 from towline.spark.sink import SinkOptions, Task, stem_of, write_rows
 
@@ -107,6 +117,51 @@ def test_every_column_becomes_its_part_of_a_message(node: TestNode) -> None:
     assert (two.body, two.tags, two.keys, two.flag) == (b"two", None, (), 0)
     stem = task("columns").stem
     assert (one.unique_key, two.unique_key) == (f"{stem}00000000", f"{stem}00000001")
+
+
+def test_rows_of_one_sharding_key_go_where_a_producers_messages_go(node: TestNode) -> None:
+    keys = [f"k{row % 7}" for row in range(70)] + [None]
+    frame = pa.RecordBatch.from_pydict({"body": [str(key).encode() for key in keys], "shardingKey": keys})
+    write_rows(options(node, "sharded"), task("sharded"), [frame])
+    with Producer(node.endpoint) as producer:
+        for key in sorted(set(keys[:-1])):
+            producer.send(Message("sharded", key.encode(), sharding_key=key))
+    found = [message for message in stored(node, "sharded") if message.body != b"None"]
+    assert len(found) == 77
+    assert len({(message.body, message.queue_id) for message in found}) == 7
+    assert all(message.properties["__SHARDINGKEY"].encode() == message.body for message in found)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_rows_that_are_due_later_come_later_each_once(node: TestNode, again: bool) -> None:
+    """Also where an attempt died behind the first rows: what stands in the system topics is not sent again."""
+    topic, now = f"later-{again}", datetime.now(UTC)
+
+    def frames(dies_at: int = -1) -> Iterator[pa.RecordBatch]:
+        for number in range(3):
+            if number == dies_at:
+                raise Died
+            rows = range(30 * number, 30 * number + 30)
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "body": [f"body {row}".encode() for row in rows],
+                    "delayLevel": pa.array([1 if row % 3 == 0 else None for row in rows], pa.int32()),
+                    "deliverAt": [now + timedelta(seconds=3) if row % 3 == 1 else None for row in rows],
+                }
+            )
+
+    if again:
+        with pytest.raises(Died):
+            write_rows(options(node, topic), task(topic), frames(dies_at=2))
+    sent = write_rows(options(node, topic), task(topic), frames())
+    assert (sent.sent + sent.there, bool(sent.there)) == (90, again)
+    await_(lambda: len(stored(node, topic)) >= 90, WAIT_S, "all are delivered")
+    is_whole(node, topic, 90)
+    assert write_rows(options(node, topic), task(topic), frames()).there == 90
+    due_ms = round(now.timestamp() * 1000) + 3_000
+    for message in stored(node, topic):
+        if int(message.body.split()[1]) % 3 == 1:
+            assert message.store_timestamp >= due_ms
 
 
 def test_rows_without_a_queue_are_spread_over_the_topics_queues(node: TestNode) -> None:
@@ -263,7 +318,8 @@ def test_without_an_index_nobody_can_look_back(tmp_path: Path) -> None:
     ("given", "why"),
     [
         ({"topik": "t"}, "did you mean topic"),
-        ({}, "give either it or the path"),
+        ({"topic": "t"}, "give either it or the path"),
+        ({}, "CREATE TEMPORARY VIEW"),
         ({"endpoint": "tcp://h:1", "path": "/tmp"}, "give either it or the path"),
         ({"path": "/nowhere"}, "no master runs on this store"),
         ({"endpoint": "tcp://h:1", "txnVersion": "3"}, "txnAppId"),
@@ -273,7 +329,7 @@ def test_without_an_index_nobody_can_look_back(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_the_sink_cannot_take_are_refused(given: dict[str, str], why: str) -> None:
-    with pytest.raises((BadOption, UnknownOption), match=why):
+    with pytest.raises((BadOption, NoTable, UnknownOption), match=why):
         SinkOptions.parse(given)
 
 

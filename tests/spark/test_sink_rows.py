@@ -1,5 +1,8 @@
 """Rows as parts of messages: no JVM, no node."""
 
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -7,13 +10,15 @@ from hypothesis import strategies as st
 
 from towline.client.link.keys import KeySource
 from towline.client.send.encoding import TopicEncoder
+from towline.client.send.forms import DelayLimits
 from towline.format.record import property_crc
 from towline.format.record.compression import Compressor, decompress
 from towline.format.record.properties import decode
 from towline.format.record.record import Host
 from towline.format.record.record import decode as decode_record
+from towline.spark.delays import parts_of
 from towline.spark.errors import UnwritableColumn, UnwritableRow, UnwritableType
-from towline.spark.rows import by_topic, check_schema, encoded_properties, numbers_of, prepared, unique_keys
+from towline.spark.rows import REFUSED, by_topic, check_schema, encoded_properties, numbers_of, prepared, unique_keys
 
 STEM = "0123456789ABCDEF01234567"
 HOST = Host(bytes([127, 0, 0, 1]), 0)
@@ -52,13 +57,72 @@ def test_what_others_write_is_left_out_and_stands_in_for_missing_columns() -> No
         "UNIQ_KEY": "of another",
         "CLUSTER": "c",
         "__CRC32#": "1",
-        "DELAY": "3",
+        "__SHARDINGKEY": "s",
         "p": "v",
     }
     batch = frame(body=[b"", b""], tags=[None, "blue"], properties=pa.array([list(own.items())] * 2, MAP))
     first, second = map(decode, encoded_properties(batch, unique_keys(STEM, 0, 2)))
-    assert first == {"TAGS": "red", "KEYS": "k1 k2", "p": "v", "UNIQ_KEY": f"{STEM}00000000"}
+    assert first == {"TAGS": "red", "KEYS": "k1 k2", "__SHARDINGKEY": "s", "p": "v", "UNIQ_KEY": f"{STEM}00000000"}
     assert second == first | {"TAGS": "blue", "UNIQ_KEY": f"{STEM}00000001"}
+
+
+def test_a_sharding_key_stands_in_the_column_or_in_the_properties() -> None:
+    own = pa.array([[("__SHARDINGKEY", "s")]] * 2, MAP)
+    batch = frame(body=[b"", b""], shardingKey=["k", None], properties=own)
+    first, second = map(decode, encoded_properties(batch, unique_keys(STEM, 0, 2)))
+    assert (first["__SHARDINGKEY"], second.get("__SHARDINGKEY")) == ("k", None)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_only_a_broker_writes_is_refused_by_name_or_left_out(name: str) -> None:
+    batch = frame(body=[b"", b""], properties=pa.array([[("p", "v"), (name, None)], [(name, "1")]], MAP))
+    with pytest.raises(UnwritableRow, match=f"row 1: only a broker writes the property {name}: .* dropReserved"):
+        encoded_properties(batch, unique_keys(STEM, 0, 2))
+    first, second = map(decode, encoded_properties(batch, unique_keys(STEM, 0, 2), drop_reserved=True))
+    assert (first.keys(), second.keys()) == ({"p", "UNIQ_KEY"}, {"UNIQ_KEY"})
+
+
+def test_what_asks_for_a_delay_is_named() -> None:
+    for name, column in {
+        "DELAY": "delayLevel",
+        "TIMER_DELIVER_MS": "deliverAt",
+        "TIMER_DELAY_SEC": "deliverAt",
+    }.items():
+        with pytest.raises(UnwritableRow, match=f"the column {column} asks for it"):
+            encoded_properties(frame(body=[b""], properties=pa.array([[(name, "1")]], MAP)), unique_keys(STEM, 0, 1))
+
+
+NOON_MS = 1_764_244_800_000
+LIMITS = DelayLimits(levels=4, timer_max_sec=60)
+
+
+def test_rows_stand_where_their_form_is_kept_until_they_are_due() -> None:
+    at = datetime.fromtimestamp(NOON_MS / 1000, UTC) + timedelta(microseconds=1_999)
+    batch = frame(body=[b""] * 5, delayLevel=[None, 2, 0, 9, None], deliverAt=[None, None, None, None, at])
+    plain, delayed, timed = parts_of(batch, "T", np.array([3, 1, 2, 1, 7]), LIMITS, NOON_MS)
+    assert (plain.topic, plain.rows.tolist(), plain.queue_ids.tolist(), plain.pairs) == ("T", [0, 2], [3, 2], None)
+    assert (delayed.topic, delayed.rows.tolist(), delayed.queue_ids.tolist()) == ("SCHEDULE_TOPIC_XXXX", [1, 3], [1, 3])
+    assert [decode(pairs) for pairs in delayed.pairs or ()] == [
+        {"REAL_TOPIC": "T", "REAL_QID": "1", "DELAY": "2"},
+        {"REAL_TOPIC": "T", "REAL_QID": "1", "DELAY": "4"},
+    ]
+    assert (timed.topic, timed.rows.tolist(), timed.queue_ids.tolist()) == ("rmq_sys_wheel_timer", [4], [0])
+    times = dict.fromkeys(("TIMER_DELIVER_MS", "TIMER_OUT_MS"), str(NOON_MS + 1))
+    assert [decode(pairs) for pairs in timed.pairs or ()] == [{"REAL_TOPIC": "T", "REAL_QID": "7"} | times]
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"delayLevel": [0, -1]}, "delayLevel is negative"),
+        ({"deliverAt": [None, datetime(1969, 12, 31, tzinfo=UTC)]}, "deliverAt is before 1970"),
+        ({"deliverAt": [None, datetime.fromtimestamp(NOON_MS / 1000 + 61, UTC)]}, "more than timer_max_delay_sec"),
+        ({"delayLevel": [1, 1], "deliverAt": [None, datetime(2025, 1, 1, tzinfo=UTC)]}, "one of them says when"),
+    ],
+)
+def test_a_delay_that_cannot_be_is_refused(columns: dict[str, object], why: str) -> None:
+    with pytest.raises(UnwritableRow, match=f"row 1: .*{why}"):
+        parts_of(frame(body=[b"", b""], **columns), "T", np.zeros(2, np.int64), LIMITS, NOON_MS)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +148,14 @@ def test_numbers_of_more_than_32_bits_are_refused() -> None:
 
 def test_columns_of_other_types_are_refused_and_text_is_a_body() -> None:
     assert frame(body=["ü"]).column(0).to_pylist() == ["ü".encode()]
-    for name, values in {"tags": [1], "flag": ["1"], "queueId": [1.5], "properties": ["p"], "body": [1]}.items():
+    for name, values in {
+        "tags": [1],
+        "flag": ["1"],
+        "queueId": [1.5],
+        "properties": ["p"],
+        "body": [1],
+        "deliverAt": [1],
+    }.items():
         columns = {"body": [b""]} | {name: values}
         with pytest.raises(UnwritableType, match=f"the column {name} is"):
             frame(**columns)

@@ -20,7 +20,7 @@ from towline.client.link.routes import broker_route, group_routes, is_broker, is
 from towline.client.send.accumulator import BatchLimits
 from towline.client.send.bodies import Bodies
 from towline.client.send.encoding import BODIES_MAX
-from towline.client.send.forms import Handle
+from towline.client.send.forms import DelayLimits, Handle
 from towline.client.send.futures import MS, SendFuture, SendResult, TopicRoute, UnplacedFuture
 from towline.client.send.group_session import GroupSession, Origin
 from towline.client.send.io_thread import SendRules
@@ -358,14 +358,8 @@ class Producer:
 
         The topic may be one of `towline.format.record.forms`, when a topic's `route` was asked for before.
         """
-        if topic not in FORM_TOPICS:
-            session, route = self._next_place(topic)
-            return session.accumulator.add_many(route, queue_id, records, count, "")
-        session = self._session
-        form = session.form_routes.get(topic)
-        if form is None:
-            form = session.form_route(topic) if session.welcome else session.route(topic)
-        return session.accumulator.add_many(form, queue_id, records, count, "")
+        session, route = (self._session, self.form_route(topic)) if topic in FORM_TOPICS else self._next_place(topic)
+        return session.accumulator.add_many(route, queue_id, records, count, "")
 
     def _next_place(self, topic: str) -> Place:
         if self._lots:
@@ -382,6 +376,18 @@ class Producer:
         Raises UnknownTopic, AskRefused, PutRefused, NoAnswer, LinkRefused, MalformedRecord, ClientClosed.
         """
         return self._next_place(topic)[1]
+
+    def form_route(self, topic: str) -> TopicRoute:
+        """The route of a topic of `towline.format.record.forms`, when a topic's `route` was asked for before."""
+        session = self._session
+        form = session.form_routes.get(topic)
+        if form is None:
+            form = session.form_route(topic) if session.welcome else session.route(topic)
+        return form
+
+    def delays(self) -> tuple[DelayLimits, int]:
+        """The node's limits of delays, and its clock in ms since 1970, when a topic's `route` was asked for before."""
+        return DelayLimits.of(self._session.welcome), self._session.io_thread.server_now_ms()
 
     def neighbour(self, service: str, timeout_ms: int | None = None) -> str:
         """The endpoint of another service of the node that is master now, in the first group.

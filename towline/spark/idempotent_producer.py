@@ -24,6 +24,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from towline.client.admin import AdminClient
@@ -34,9 +35,11 @@ from towline.client.message import ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.send.futures import SendFuture, TopicRoute
 from towline.errors import NoAnswer, UnknownTopic
+from towline.format.record.forms import FORM_TOPICS
 from towline.format.record.record import COMPRESSED, LAYOUT
 from towline.limits import KIB, MIB
 
+from .delays import has_delays, parts_of
 from .errors import CannotLookBack, NotTheSameRows, NotWritten, SeveralGroups, UnwritableRow
 from .rows import bodies_of, encoded_properties, numbers_of, prepared
 
@@ -54,6 +57,8 @@ _PAUSE_MAX_S: Final = 0.1
 _ANY_QUEUE: Final = -1
 _CRC: Final = slice(LAYOUT.offset["body_crc"], LAYOUT.offset["body_crc"] + 4)
 _SYS_FLAG: Final = slice(LAYOUT.offset["sys_flag"], LAYOUT.offset["sys_flag"] + 4)
+
+_CRC_MASK: Final = 0x7FFF_FFFF
 
 Keys = NDArray[np.bytes_]
 Integers = NDArray[np.int64]
@@ -103,6 +108,9 @@ class There:
                 raise NotTheSameRows(keys[row].decode("utf-8", "replace"), "its body is another")
 
 
+Looking = Callable[[str, pa.Array], There | None]
+
+
 @dataclass(slots=True)
 class Chunk:
     """Records of one queue that go together. `sent_ms` is wall time."""
@@ -140,7 +148,8 @@ class IdempotentProducer:
     """Sends rows to one group of nodes and waits for what they promise. Used by one thread.
 
     `endpoint` is that of put, or of several nodes, as a producer takes it; `serve` where the master answers questions,
-    found through the node unless given. Nothing is connected before it is needed. Raises InvalidEndpoint.
+    found through the node unless given. `drop_reserved`: properties that only a broker writes are left out, and not
+    refused. Nothing is connected before it is needed. Raises InvalidEndpoint.
     """
 
     def __init__(
@@ -152,8 +161,9 @@ class IdempotentProducer:
         name: str = "",
         timeout_ms: int = TIMEOUT_MS,
         compression: str | None = "zlib",
+        drop_reserved: bool = True,
     ) -> None:
-        self._timeout_ms = timeout_ms
+        self._timeout_ms, self._drop_reserved = timeout_ms, drop_reserved
         self._began = time.monotonic()
         self._producer = Producer(
             endpoint,
@@ -219,6 +229,20 @@ class IdempotentProducer:
                     _gather(columns, prefix, keys, crcs)
         return There(keys, crcs)
 
+    def there_of(self, topic: str, keys: pa.Array) -> There:
+        """What stands in a system topic under these unique keys: no queue of it can be read, so each is looked up.
+
+        Raises CannotLookBack where no index is kept, NotWritten when it does not get to the log's end in time.
+        """
+        return self._there_of(topic, keys.to_pylist(), self._deadline())
+
+    def _there_of(self, topic: str, keys: Sequence[bytes], deadline: float) -> There:
+        if self._settled("indexed", deadline)["indexed"] < 0:
+            raise CannotLookBack()
+        found = {key: self._asked.by_unique_key(topic, key.decode()) for key in keys}
+        known = {key: messages[0] for key, messages in found.items() if messages}
+        return There(list(known), [zlib.crc32(message.body) & _CRC_MASK for message in known.values()])
+
     def has_topic(self, topic: str) -> bool:
         """Whether the node knows the topic; asking does not create it."""
         try:
@@ -250,11 +274,13 @@ class IdempotentProducer:
 
     # --- sending
 
-    def send(self, topic: str, batch: pa.RecordBatch, keys: pa.Array, there: There | None = None) -> None:
+    def send(self, topic: str, batch: pa.RecordBatch, keys: pa.Array, there: Looking | There | None = None) -> None:
         """Puts the rows on their way, except those that are `there`; `finish` waits for them.
 
         The columns are those of `towline.spark.rows`, of which `topic` is not read; `keys` the unique key of each
-        row. Rows without a queueId go to the queues in turn, many at a time; the order of a queue is that of the rows.
+        row. `there` may be a function: of a topic in which records of these rows stand, and their keys. Rows without a
+        queueId go to the queue of their shardingKey, or to the queues in turn, many at a time; the order of a queue is
+        that of the rows.
         Raises UnwritableRow, UnwritableType, NotTheSameRows, PutRefused, NotWritten, MessageTooLarge, MalformedRecord,
         UnknownTopic, NoAnswer, LinkRefused, SeveralGroups.
         """
@@ -263,19 +289,36 @@ class IdempotentProducer:
         batch = prepared(batch)
         route = self._producer.route(topic)
         queue_ids = _queues(batch, route)
-        properties = encoded_properties(batch, keys)
+        properties = encoded_properties(batch, keys, drop_reserved=self._drop_reserved)
         flags = numbers_of(batch, "flag", 0)
         names: Keys = np.array(keys.to_pylist(), dtype=np.bytes_)
         bodies = bodies_of(batch)
         queue_ids = self._spread(queue_ids, _sizes(bodies, properties), route)
-        records = route.encoder.encode_rows(bodies, properties, queue_ids, flags)
+        if not has_delays(batch):
+            records = route.encoder.encode_rows(bodies, properties, queue_ids, flags)
+            self._send_missing(route, queue_ids, records, names, there(topic, keys) if callable(there) else there)
+            return
+        for part in parts_of(batch, topic, queue_ids, *self._producer.delays()):
+            rows = part.rows.tolist()
+            own = [properties[row] for row in rows]
+            if part.pairs is not None:
+                own = [one + more for one, more in zip(own, part.pairs, strict=True)]
+                route = self._producer.form_route(part.topic)
+            records = route.encoder.encode_rows([bodies[row] for row in rows], own, part.queue_ids, flags[part.rows])
+            found = there(part.topic, keys.take(pa.array(part.rows))) if callable(there) else there
+            self._send_missing(route, part.queue_ids, records, names[part.rows], found)
+
+    def _send_missing(
+        self, route: TopicRoute, queue_ids: Integers, records: list[bytes], names: Keys, there: There | None
+    ) -> None:
+        """Puts records on their way to the topic in which they stand, except those that are `there`."""
         kept = np.arange(len(records))
         if there is not None and len(there):
             places = there.places(names)
             there.check(places, names, records)
             kept = np.flatnonzero(places < 0)
             self._counts.there += len(records) - len(kept)
-        for chunk in _chunks(topic, queue_ids, records, names, kept):
+        for chunk in _chunks(route, queue_ids, records, names, kept):
             self._launch(chunk)
             self._counts.pending.append(chunk)
             self._counts.outstanding += chunk.size
@@ -367,7 +410,10 @@ class IdempotentProducer:
         for topic, some in unknown.items():
             since_ms = max(0, min(chunk.sent_ms for chunk in some) - CLOCKS_APART_MS)
             prefix = _common_prefix(np.concatenate([chunk.keys for chunk in some]))
-            there = self._there(topic, prefix, since_ms, deadline, as_a_whole=True)
+            if topic in FORM_TOPICS:
+                there = self._there_of(topic, np.concatenate([chunk.keys for chunk in some]).tolist(), deadline)
+            else:
+                there = self._there(topic, prefix, since_ms, deadline, as_a_whole=True)
             for chunk in some:
                 left = chunk.without(there)
                 self._counts.sent += len(chunk.records) - (0 if left is None else len(left.records))
@@ -450,6 +496,9 @@ def _common_prefix(keys: Keys) -> bytes:
 
 def _queues(batch: pa.RecordBatch, route: TopicRoute) -> Integers:
     found = numbers_of(batch, "queueId", _ANY_QUEUE)
+    if "shardingKey" in batch.schema.names:
+        keyed = np.flatnonzero((found == _ANY_QUEUE) & np.asarray(pc.is_valid(batch["shardingKey"])))
+        found[keyed] = [route.queue_of(key) for key in batch["shardingKey"].take(pa.array(keyed)).to_pylist()]
     wrong = (found < _ANY_QUEUE) | (found >= route.write_queues)
     if wrong.any():
         row = int(wrong.argmax())
@@ -462,8 +511,8 @@ def _sizes(bodies: Sequence[bytes], properties: Sequence[bytes]) -> Integers:
     return found + np.fromiter(map(len, properties), dtype=np.int64, count=len(bodies)) + LAYOUT.size
 
 
-def _chunks(topic: str, queue_ids: Integers, records: list[bytes], keys: Keys, kept: Integers) -> list[Chunk]:
-    """Rows `kept` by queue, in order, in chunks of about CHUNK_BYTES."""
+def _chunks(route: TopicRoute, queue_ids: Integers, records: list[bytes], keys: Keys, kept: Integers) -> list[Chunk]:
+    """Rows `kept` by queue, in order, in chunks of about CHUNK_BYTES, and no more records than a batch may have."""
     found = []
     for queue_id in np.unique(queue_ids[kept]).tolist():
         rows = kept[queue_ids[kept] == queue_id]
@@ -472,8 +521,9 @@ def _chunks(topic: str, queue_ids: Integers, records: list[bytes], keys: Keys, k
         while first < len(rows):
             before = int(ends[first - 1]) if first else 0
             end = max(first + 1, int(np.searchsorted(ends, before + CHUNK_BYTES, side="right")))
+            end = min(end, first + route.records_max)
             some = rows[first:end]
-            found.append(Chunk(topic, int(queue_id), [records[row] for row in some.tolist()], keys[some]))
+            found.append(Chunk(route.topic, int(queue_id), [records[row] for row in some.tolist()], keys[some]))
             first = end
     return found
 

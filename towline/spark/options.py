@@ -358,6 +358,7 @@ SINK_NAMES: Final = (
     "txnVersion",
     "idempotent",
     "compression",
+    "dropReserved",
     "timeoutMs",
     "replayWaitMs",
 )

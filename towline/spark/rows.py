@@ -6,10 +6,14 @@
     keys        string: keys with spaces between them
     queueId     int; where it is null or missing the sink spreads the rows over the topic's queues
     flag        int
-    properties  map of strings
+    shardingKey string: rows of one key go to one queue, that of a producer with the same key
+    delayLevel  int: delivered after the level's delay; null and 0: at once
+    deliverAt   timestamp: delivered then; null: at once
+    properties  map of strings; a null value is left out, an empty one refused
 
-Names that the sink or a broker writes itself (`LEFT_OUT`) are left out of `properties`, so that a frame that was read
-from a store can be written into another topic; TAGS and KEYS among them stand in for a column that is missing or null.
+Of `properties`, `LEFT_OUT` are left out: what a column says or the broker where a message stood wrote, so that a frame
+that was read from a store can be written into another topic. TAGS and KEYS among them stand in for a column that is
+missing or null. Names that a broker alone may write (`REFUSED`) are refused, or left out where that is asked for.
 """
 
 from collections.abc import Sequence
@@ -20,14 +24,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from towline.format.record.properties import KEYS, NAME_END, PAIR_END, RESERVED, TAGS, TRANSIENT_PREFIX, UNIQ_KEY, WAIT
+from towline.format.record.properties import (
+    KEYS,
+    NAME_END,
+    PAIR_END,
+    RESERVED,
+    SHARDING_KEY,
+    TAGS,
+    TRANSIENT_PREFIX,
+    UNIQ_KEY,
+    WAIT,
+)
+from towline.format.record.rules import Rule
 
 from .errors import UnwritableColumn, UnwritableRow, UnwritableType
 
-COLUMNS: Final = ("topic", "body", "tags", "keys", "queueId", "flag", "properties")
+COLUMNS: Final = (
+    *("topic", "body", "tags", "keys", "queueId", "flag"),
+    *("shardingKey", "delayLevel", "deliverAt", "properties"),
+)
 BODY: Final = "body"
 STEM_SIZE: Final = 24  # hex digits of a unique key before the number of its row
-LEFT_OUT: Final = (UNIQ_KEY, TAGS, KEYS, WAIT, *RESERVED)
+_OF_THE_PLACE: Final = (Rule.PROPERTY_OF_ANOTHER_BROKER, Rule.PROPERTY_CRC_MISPLACED)  # where a message stood
+LEFT_OUT: Final = (UNIQ_KEY, TAGS, KEYS, WAIT, *(name for name, rule in RESERVED.items() if rule in _OF_THE_PLACE))
+REFUSED: Final = tuple(name for name in RESERVED if name not in LEFT_OUT)
+_COLUMN_OF: Final = {Rule.DELAY_MISPLACED: "delayLevel", Rule.TIMER_MISPLACED: "deliverAt"}
+_TIME: Final = pa.timestamp("ms", "UTC")
 _STRINGS: Final = "a string"
 _UNSOUND: Final = "[\x00\x01\x02]"
 _OF_TYPE: Final = {
@@ -37,6 +59,9 @@ _OF_TYPE: Final = {
     "keys": (pa.string(), _STRINGS),
     "queueId": (pa.int64(), "an int"),
     "flag": (pa.int64(), "an int"),
+    "shardingKey": (pa.string(), _STRINGS),
+    "delayLevel": (pa.int64(), "an int"),
+    "deliverAt": (_TIME, "a timestamp"),
     "properties": (pa.map_(pa.string(), pa.string()), "a map of strings"),
 }
 _FLAG_BITS: Final = 32
@@ -60,12 +85,14 @@ def prepared(batch: pa.RecordBatch) -> pa.RecordBatch:
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         wanted, words = _OF_TYPE[name]
         try:
-            columns[name] = column.cast(wanted)
+            columns[name] = column.cast(wanted, safe=wanted != _TIME)  # of a time the parts of a ms are dropped
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             raise UnwritableType(name, str(column.type), words) from None
         kind = pa.types
-        numeric = kind.is_integer(column.type) if kind.is_integer(wanted) else not kind.is_integer(column.type)
-        if not numeric:
+        alike = kind.is_integer(column.type) == kind.is_integer(wanted)
+        if wanted == _TIME:
+            alike = kind.is_timestamp(column.type) or kind.is_null(column.type)
+        if not alike:
             raise UnwritableType(name, str(column.type), words)
     return pa.RecordBatch.from_pydict(columns)
 
@@ -99,13 +126,15 @@ def numbers_of(batch: pa.RecordBatch, name: str, otherwise: int) -> NDArray[np.i
     return found
 
 
-def encoded_properties(batch: pa.RecordBatch, keys: pa.Array) -> list[bytes]:
-    """KEYS, TAGS, the row's own and UNIQ_KEY, as they stand in a record. Raises UnwritableRow."""
+def encoded_properties(batch: pa.RecordBatch, keys: pa.Array, *, drop_reserved: bool = False) -> list[bytes]:
+    """KEYS, TAGS, the row's own and UNIQ_KEY, as they stand in a record. Raises UnwritableRow; with `drop_reserved` a
+    name of REFUSED is left out instead."""
     count = batch.num_rows
-    own = _own(batch)
+    own = _own(batch, drop_reserved=drop_reserved)
     parts = [
         _pair(KEYS, _column(batch, "keys", own, KEYS)),
         _pair(TAGS, _column(batch, "tags", own, TAGS)),
+        _pair(SHARDING_KEY, _column(batch, "shardingKey", None, "")),
         own.encoded if own is not None else pa.array([b""] * count, pa.binary()),
         _pair(UNIQ_KEY, keys.cast(pa.binary())),
     ]
@@ -114,9 +143,12 @@ def encoded_properties(batch: pa.RecordBatch, keys: pa.Array) -> list[bytes]:
 
 
 class _Own:
-    """The column `properties`, flat: `row` of each pair, `name` and `value`; `encoded` by row, without LEFT_OUT."""
+    """The column `properties`, flat: `row` of each pair, `name` and `value`; `encoded` by row, without some names.
 
-    def __init__(self, column: pa.Array) -> None:
+    `instead`: names that columns of the frame say.
+    """
+
+    def __init__(self, column: pa.Array, instead: Sequence[str], *, drop_reserved: bool) -> None:
         self.count = len(column)
         starts = column.offsets.to_numpy().astype(np.int64)
         lengths = np.diff(starts) * np.asarray(column.is_valid())
@@ -124,9 +156,10 @@ class _Own:
         within = np.arange(len(self.row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         pairs = pa.array(np.repeat(starts[:-1], lengths) + within)  # a null or a slice may stand among other pairs
         self.name, self.value = column.keys.take(pairs), column.items.take(pairs)
-        kept = pc.and_(
-            pc.invert(pc.is_in(self.name, pa.array(LEFT_OUT))), pc.invert(pc.starts_with(self.name, TRANSIENT_PREFIX))
-        )
+        if not drop_reserved:
+            self._refuse_reserved()
+        left_out = pa.array([*LEFT_OUT, *REFUSED, *instead])
+        kept = pc.and_(pc.invert(pc.is_in(self.name, left_out)), pc.invert(pc.starts_with(self.name, TRANSIENT_PREFIX)))
         kept = pc.and_(kept, pc.is_valid(self.value))
         names, values = self.name.filter(kept), self.value.filter(kept)
         rows = self.row[np.asarray(kept)]
@@ -142,6 +175,16 @@ class _Own:
         offsets = np.searchsorted(rows, np.arange(self.count + 1)).astype(np.int32)
         self.encoded = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), joined), pa.scalar(b""))
 
+    def _refuse_reserved(self) -> None:
+        """Raises UnwritableRow."""
+        found = np.flatnonzero(np.asarray(pc.and_(pc.is_in(self.name, pa.array(REFUSED)), pc.is_valid(self.value))))
+        if len(found):
+            name = self.name[int(found[0])].as_py()
+            column = _COLUMN_OF.get(RESERVED[name])
+            way = f"the column {column} asks for it" if column else "leave it out of the map"
+            why = f"only a broker writes the property {name}: {way}, or the option dropReserved leaves it out"
+            raise UnwritableRow(int(self.row[found[0]]), why)
+
     def values(self, name: str) -> pa.Array:
         """The value of a name in each row; null without one."""
         places = np.full(self.count, -1, dtype=np.int64)
@@ -150,8 +193,11 @@ class _Own:
         return self.value.take(pa.array(places, mask=places < 0))
 
 
-def _own(batch: pa.RecordBatch) -> _Own | None:
-    return _Own(batch["properties"]) if "properties" in batch.schema.names else None
+def _own(batch: pa.RecordBatch, *, drop_reserved: bool) -> _Own | None:
+    instead = [SHARDING_KEY] if "shardingKey" in batch.schema.names else []
+    if "properties" not in batch.schema.names:
+        return None
+    return _Own(batch["properties"], instead, drop_reserved=drop_reserved)
 
 
 def _column(batch: pa.RecordBatch, name: str, own: _Own | None, inside: str) -> pa.Array:

@@ -31,9 +31,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from towline.format.record.compression import KINDS
+from towline.format.record.forms import FORM_TOPICS
 from towline.places import Store
 
 from .daemons import keep_loaded
+from .delays import stored_topics
 from .errors import BadOption, NoTable, NotAppendable, UnknownOption, nearest
 from .fencing import FENCE_WAIT_MS, FencedProducer
 from .idempotent_producer import CLOCKS_APART_MS, TIMEOUT_MS, Sent, There
@@ -62,6 +64,7 @@ class SinkOptions:
     version: int = -1
     idempotent: bool = True
     compression: str | None = "zlib"
+    drop_reserved: bool = False
     timeout_ms: int = TIMEOUT_MS
     replay_wait_ms: int = REPLAY_WAIT_MS
 
@@ -95,6 +98,7 @@ class SinkOptions:
             version=numbers.get("txnVersion", -1),
             idempotent=truth("idempotent", given.get("idempotent", "true")),
             compression=None if kind == "none" else kind,
+            drop_reserved=truth("dropReserved", given.get("dropReserved", "false")),
             timeout_ms=numbers.get("timeoutMs", TIMEOUT_MS),
             replay_wait_ms=numbers.get("replayWaitMs", REPLAY_WAIT_MS),
         )
@@ -140,6 +144,7 @@ def write_rows(options: SinkOptions, task: Task, batches: Iterable[pa.RecordBatc
         cluster=options.cluster,
         timeout_ms=options.timeout_ms,
         compression=options.compression,
+        drop_reserved=options.drop_reserved,
     ) as producer:
         return _Writing(options, task, producer).run(first, filled)
 
@@ -166,6 +171,7 @@ class _Writing:
         head = prepared(batch.slice(0, 1))
         if task.looks_back:
             ((topic, _),) = by_topic(head, self._options.topic)
+            ((topic, _),) = stored_topics(head, topic)
             name = unique_keys(task.stem, 0, 1)[0].as_py().decode()
             found = self._producer.lookup(topic, name)
             if found is None and task.attempt:
@@ -187,23 +193,25 @@ class _Writing:
         topics = by_topic(batch, self._options.topic)
         for topic, rows in topics:
             if len(topics) == 1:
-                self._producer.send(topic, batch, keys, self._there_in(topic, keys))
+                self._producer.send(topic, batch, keys, self._there_in)
             else:
                 some = pa.array(rows)
-                self._producer.send(topic, batch.take(some), keys.take(some), self._there_in(topic, keys.take(some)))
+                self._producer.send(topic, batch.take(some), keys.take(some), self._there_in)
 
     def _there_in(self, topic: str, keys: pa.Array) -> There | None:
         """What an earlier attempt wrote, if there was one. With `keys` missing, nothing more of it comes."""
         if self._since_ms is None:
             return None
-        there = self._look(topic, self._since_ms)
+        there = self._look(topic, keys, self._since_ms)
         if self._producer.is_fencing or there.has_all(keys):
             return there
         self._producer.fence_off(self._options.replay_wait_ms)
         self._there.clear()
-        return self._look(topic, self._since_ms)
+        return self._look(topic, keys, self._since_ms)
 
-    def _look(self, topic: str, since_ms: int) -> There:
+    def _look(self, topic: str, keys: pa.Array, since_ms: int) -> There:
+        if topic in FORM_TOPICS:
+            return self._producer.there_of(topic, keys)
         if topic not in self._there:
             self._there[topic] = self._producer.there(topic, self._task.stem.encode(), since_ms)
         return self._there[topic]
