@@ -103,7 +103,9 @@ def _refused(error: Exception, arguments: Sequence[str]) -> int:
         output.show_error(type(error).__name__, said, f"see `{asked}`", as_json)
         return int(output.MISUSED)
     if isinstance(error, TowlineError):
-        remedy = load_module("towline.cli.remedies", "cli").completed(output.remedy_of(error), arguments)
+        remedy = load_module("towline.cli.remedies", "cli").completed(
+            output.remedy_of(error), arguments, str(getattr(error, "path", ""))
+        )
         output.show_error(type(error).__name__, error.describe(), remedy, as_json)
     else:
         output.show_error(type(error).__name__, str(error), "look at the path and its permissions", as_json)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
@@ -15,11 +16,13 @@ NAMED: Final = re.compile(r"`towline (\w[^`]*)`")
 _WHERE: Final = ("--store", "--endpoint")
 
 
-def completed(remedy: str, arguments: Sequence[str]) -> str:
+def completed(remedy: str, arguments: Sequence[str], place: str = "") -> str:
     """The remedy as it can be typed: a command that asks for a store or an endpoint, and has none, gets that of
-    `arguments`, the words of the refused command.
+    `arguments`, the words of the refused command; unless the error is about a `place` that is not in that store.
     """
     typed, whole = _typed(arguments), get_command(app)
+    if place.startswith("/") and "--store" in typed and not _is_below(Path(place), Path(typed["--store"])):
+        return remedy
 
     def complete(named: re.Match[str]) -> str:
         words = named[1].split()
@@ -30,6 +33,10 @@ def completed(remedy: str, arguments: Sequence[str]) -> str:
         return f"`towline {named[1]} {found} {quote(typed[found])}`"
 
     return NAMED.sub(complete, remedy) if typed else remedy
+
+
+def _is_below(path: Path, directory: Path) -> bool:
+    return path.resolve().is_relative_to(directory.resolve())
 
 
 def _typed(arguments: Sequence[str]) -> dict[str, str]:

@@ -34,6 +34,7 @@ SHOWN: Final = (
     *("tags", "keys", "uniqKey", "reconsumeTimes", "size"),
 )
 _ASKED: Final = (pa.field("asked", pa.string(), nullable=False), pa.field("kind", pa.string(), nullable=False))
+STEPS_MAX: Final = 4_096  # behind it a look at every entry of the file costs less
 _WORD: Final = 0xFFFF_FFFF
 
 
@@ -133,8 +134,9 @@ class IndexWalk:
 def walk(file: Bytes, path: str, shape: IndexShape, hashes: Integers) -> Integers:
     """Log offsets that an index file has for these hashes, in order, none twice.
 
-    All chains go one step at a time. Entries are below the header's count and point back, so a chain ends even where it
-    is damaged. Raises MalformedFile.
+    All chains go one step at a time; of those that are longer than STEPS_MAX the rest is found among all entries.
+    Entries are below the header's count and point back, so a chain ends even where it is damaged. Raises
+    MalformedFile.
     """
     expected = file_size(shape.slots, shape.indexes)
     if len(file) != expected:
@@ -146,7 +148,7 @@ def walk(file: Bytes, path: str, shape: IndexShape, hashes: Integers) -> Integer
     at = slots[hashes % shape.slots].astype(np.int64)
     found: list[Integers] = []
     going = np.flatnonzero((at > 0) & (at < count))
-    while len(going):
+    for _ in range(STEPS_MAX):
         here = entries[at[going]]
         same = here["key_hash"] == hashes[going]
         found.append(here["physical_offset"][same].astype(np.int64))
@@ -154,6 +156,11 @@ def walk(file: Bytes, path: str, shape: IndexShape, hashes: Integers) -> Integer
         goes_on = (previous > 0) & (previous < at[going])
         at[going] = previous
         going = going[goes_on]
+        if not len(going):
+            break
+    else:
+        same = np.isin(entries["key_hash"][1:count], hashes[going])
+        found.append(entries["physical_offset"][1:count][same].astype(np.int64))
     return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 

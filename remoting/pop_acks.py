@@ -90,7 +90,7 @@ class PopAcks:
             raise RequestRefused(ResponseCode.NO_MESSAGE, why)
         fields = {
             "popTime": str(pop_time),
-            "invisibleTime": str(wall_ms + header.invisible_time - pop_time),
+            "invisibleTime": str(max(0, wall_ms + header.invisible_time - pop_time)),
             "reviveQid": str(handle.revive_queue),
         }
         answer(ResponseCode.SUCCESS, fields)

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from .recording import NAME, NOTES, ONLY
 from .verdict import FLAKY_MAX, Failure, Run, Verdict, failed_in, judge
 
@@ -30,6 +32,8 @@ PARTS: Final = {
     "the run beside each other": ["-n", "3", "--no-loadscope-reorder", "-m", "not slow and not alone"],
     "the run of what is marked alone": ["-m", "alone and not slow"],
 }
+PREFIX: Final = "tlgate-"
+PID: Final = "pid"
 AGAIN: Final = "the second run"
 # Far more than a second run may heal: what broke so much breaks the rest too, and takes its time to do so.
 FAILURES_MAX: Final = 60
@@ -46,11 +50,12 @@ class Gate:
         self._child: subprocess.Popen[bytes] | None = None
         signal.signal(signal.SIGINT, self._interrupt)
         signal.signal(signal.SIGTERM, self._interrupt)
+        signal.signal(signal.SIGHUP, self._interrupt)
 
     def _interrupt(self, number: int, frame: object) -> None:
         """Nothing more is begun. pytest closes what its tests have open: Ctrl-C reaches it as well, `kill` does not."""
         self._interrupted = True
-        if number == signal.SIGTERM and self._child is not None:
+        if number != signal.SIGINT and self._child is not None:
             self._child.send_signal(signal.SIGINT)
 
     def run(self) -> Verdict:
@@ -128,8 +133,17 @@ def tell_verdict(verdict: Verdict) -> None:
     tell(verdict.closing)
 
 
+def remove_left() -> None:
+    """Files of gates that were killed: nobody else does it, and they are large."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{PID}"):
+        if not psutil.pid_exists(int(left.read_text() or 0)):
+            shutil.rmtree(left.parent, ignore_errors=True)
+
+
 def main() -> int:
-    with tempfile.TemporaryDirectory(prefix="gate-", ignore_cleanup_errors=True) as scratch:
+    remove_left()
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as scratch:
+        (Path(scratch) / PID).write_text(str(os.getpid()))
         tell(f"{shutil.disk_usage(scratch).free >> 30} GiB are free for what tests store")
         gate = Gate(Path(scratch))
         verdict = gate.run()

@@ -134,6 +134,20 @@ def test_served(server, number): ...
     assert project.flaky.count("no server today") >= 6
 
 
+def test_what_a_killed_gate_has_left_is_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    ended, running, other = (tmp_path / name for name in ("tlgate-a", "tlgate-b", "else"))
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    for directory, pid in ((ended, gone.pid), (running, os.getpid()), (other, gone.pid)):
+        (directory / "f0").mkdir(parents=True)
+        (directory / "pid").write_text(str(pid))
+    root = tmp_path / "project"
+    root.mkdir()
+    assert Project(root, a="def test_a(): ...\n").gate()[0] == 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["else", "project", "tlgate-b"]
+
+
 def test_so_many_failures_that_no_second_run_heals_them_end_the_run_and_their_cause_is_told(tmp_path):
     text = "@pytest.mark.parametrize('number', range(400))\ndef test_number(number): raise OSError('no room')\n"
     status, said = Project(tmp_path, a=text).gate()

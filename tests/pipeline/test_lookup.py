@@ -17,7 +17,7 @@ from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import DispatchScan
 from towline.log.files.store_files import IndexShape
 from towline.log.queues.index_service import IndexService
-from towline.pipeline import lookup
+from towline.pipeline import finding, lookup
 from towline.pipeline.errors import IllegalOption
 from towline.pipeline.finding import KEY, UNIQUE_KEY, Wanted, walk
 from towline.spark.errors import UnknownRead
@@ -134,6 +134,18 @@ class TestWithoutSpark:
         assert len(walk(file, "index", SHAPE, hashes)) <= SHAPE.indexes
         file[HEADER_SIZE : entry_at(SHAPE.slots, 0)].view(SLOT)[:] = SHAPE.indexes + 5
         assert not len(walk(file, "index", SHAPE, hashes))
+
+    def test_a_long_chain_is_found_whole_without_going_along_it(self, made, monkeypatch):
+        indexed(made)
+        options = lookup.Options(store=str(made.root), key=("all", "k7"), topic=("TopicA", "TopicB"))
+        _, whole = rows_by(options)
+        monkeypatch.setattr(finding, "STEPS_MAX", 3)
+        _, rows = rows_by(options)
+        assert (
+            in_order(once(rows))
+            == in_order(once(whole))
+            == in_order(expected(made, {"all", "k7"}, {"TopicA", "TopicB"}))
+        )
 
     def test_an_index_file_of_another_size_is_refused(self, made):
         indexed(made)

@@ -28,13 +28,13 @@ def refused(spark: SparkSession, statement: str) -> str:
 
 def test_a_view_of_a_topic_is_written_into_and_read(spark: SparkSession, node: TestNode) -> None:
     spark.sql(f"""
-        CREATE OR REPLACE TEMPORARY VIEW parcels USING towline
+        CREATE OR REPLACE TEMPORARY VIEW packets USING towline
         OPTIONS (path '{node.store.root}', topic 'sqlParcels', columns 'body,tags,keys', compression 'none')
     """)
-    spark.sql("INSERT INTO parcels VALUES (binary('a'), 'red', 'k1'), (binary('b'), NULL, NULL)")
-    spark.sql("INSERT INTO parcels (keys, body) SELECT 'k2', binary('c')")
-    assert bodies(spark, "parcels", 3) == [b"a", b"b", b"c"]
-    rows = spark.sql("SELECT string(body) AS body, tags, keys FROM parcels ORDER BY body").collect()
+    spark.sql("INSERT INTO packets VALUES (binary('a'), 'red', 'k1'), (binary('b'), NULL, NULL)")
+    spark.sql("INSERT INTO packets (keys, body) SELECT 'k2', binary('c')")
+    assert bodies(spark, "packets", 3) == [b"a", b"b", b"c"]
+    rows = spark.sql("SELECT string(body) AS body, tags, keys FROM packets ORDER BY body").collect()
     assert [tuple(row) for row in rows] == [("a", "red", "k1"), ("b", None, None), ("c", None, "k2")]
 
 

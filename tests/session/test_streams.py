@@ -76,6 +76,25 @@ def test_available_now_keeps_to_the_limit_and_the_checkpoint_to_what_was_read(
         run(source(spark, made.root, readMode=other).select("topic"), checkpoint, "noop")
 
 
+def test_a_query_that_runs_on_waits_for_the_least_number_and_one_that_runs_once_does_not(
+    spark: SparkSession, made: MadeStore, tmp_path: Path
+) -> None:
+    count = len(made.rows)
+    for least, delay, trigger in (
+        (count, "1d", {"processingTime": "100 milliseconds"}),
+        (count + 1, "2s", {"processingTime": "100 milliseconds"}),
+        (count + 1, "1d", {"once": True}),
+    ):
+        waits = {"minMessagesPerTrigger": str(least), "maxTriggerDelay": delay, "readMode": "queue"}
+        writer = source(spark, made.root, **waits).select("topic").writeStream.format("noop")
+        query = writer.option("checkpointLocation", str(tmp_path / f"{least}-{delay}")).trigger(**trigger).start()
+        try:
+            await_(lambda: any(one.numInputRows for one in query.recentProgress), WAIT_S, "a batch")  # noqa: B023
+            assert [one.numInputRows for one in query.recentProgress if one.numInputRows] == [count]
+        finally:
+            query.stop()
+
+
 def test_a_replayed_batch_adds_nothing_to_a_topic(
     spark: SparkSession, made: MadeStore, node: TestNode, tmp_path: Path
 ) -> None:

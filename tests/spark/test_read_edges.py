@@ -1,6 +1,8 @@
 """What a batch read gives where two things meet: queues and log, tasks and cleaning, equal times. Without a JVM."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import EqualTo
@@ -67,6 +69,35 @@ def test_of_equal_times_all_or_none(tmp_path: Path, mode: str) -> None:
     ):
         options = {"startingTimestamp": str(start), "endingTimestamp": str(end)}
         assert by_place(read(made.root, readMode=mode, **options)) == expected
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_queue_begins_and_ends_at_times_of_its_own(made: MadeStore, mode: str) -> None:
+    def ms(row: int) -> int:
+        return round(made.rows[row]["storeTimestamp"].timestamp() * 1000)
+
+    starting = {
+        "TopicA": {"0": ms(100), "1": made.rows[200]["storeTimestamp"].isoformat()},
+        "TopicB": {"0": ms(-1) + 1},
+    }
+    ending = {"TopicA": {"0": ms(300)}}
+
+    def is_wanted(row: dict[str, Any]) -> bool:
+        at = round(row["storeTimestamp"].timestamp() * 1000)
+        match row["topic"], row["queueId"]:
+            case "TopicA", 0:
+                return ms(100) <= at < ms(300)
+            case "TopicA", 1:
+                return at >= ms(200)
+            case "TopicB", 0:
+                return False
+        return True
+
+    times = {"startingOffsetsByTimestamp": json.dumps(starting), "endingOffsetsByTimestamp": json.dumps(ending)}
+    rows = read(made.root, readMode=mode, **times)
+    expected = [row for row in made.rows if is_wanted(row)]
+    assert 0 < len(expected) < len(made.rows)
+    assert by_place(rows) == expected
 
 
 def test_a_pushed_time_finds_what_was_stored_in_that_millisecond(made: MadeStore) -> None:

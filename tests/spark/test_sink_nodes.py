@@ -247,12 +247,14 @@ def test_a_miss_counts_only_when_everything_was_dispatched(node: TestNode) -> No
     is_whole(node, "undispatched", 300)
 
 
-def test_lost_answers_make_no_doubles(node: TestNode) -> None:
+@pytest.mark.parametrize("level", [0, 1])
+def test_lost_answers_make_no_doubles(node: TestNode, level: int) -> None:
     """Put dies while requests are under way: some of them are in the log, and nobody was told."""
+    topic = f"killed-{level}"
     killed: list[dict[str, int]] = []
 
     def rows() -> Iterable[pa.RecordBatch]:
-        for number, batch in enumerate(batches(6_000, size=500)):
+        for number, batch in enumerate(batches(6_000, size=500, delayLevel=[level] * 500)):
             if number in (3, 7):
                 if killed:
                     node.await_restarted("put", killed[-1])
@@ -260,10 +262,11 @@ def test_lost_answers_make_no_doubles(node: TestNode) -> None:
                 os.kill(killed[-1]["put"], signal.SIGKILL)
             yield batch
 
-    sent = write_rows(options(node, "killed"), task("killed"), rows())
+    sent = write_rows(options(node, topic), task(topic), rows())
     assert len(killed) == 2
     assert sent.sent == 6_000
-    is_whole(node, "killed", 6_000)
+    await_(lambda: len(stored(node, topic)) >= 6_000, WAIT_S, "all are delivered")
+    is_whole(node, topic, 6_000)
 
 
 def test_a_later_attempt_waits_for_requests_of_the_one_before(node: TestNode) -> None:

@@ -188,3 +188,29 @@ def test_a_request_that_leaves_late_is_not_looked_for_too_early(
         rows(producer, "late", 3)
         assert producer.finish().sent == 3
     assert looked[0] - lost.at >= module.TAKE_TIMEOUT_MS / 1000
+
+
+def test_a_look_at_many_delayed_rows_ends_in_time(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    with IdempotentProducer(node.endpoint, timeout_ms=2_000) as producer:
+        rows(producer, "many", 1)
+        producer.finish()
+        keys = unique_keys(STEM, 0, 100_000)
+        began = time.monotonic()
+        with pytest.raises(NotWritten, match=r"of 100000 messages were looked up in SCHEDULE_TOPIC_XXXX"):
+            producer.there_of("SCHEDULE_TOPIC_XXXX", keys)
+        assert time.monotonic() - began < BOUND_S
+
+
+def test_damage_that_may_hide_a_delayed_row_is_no_miss(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    with IdempotentProducer(node.endpoint, timeout_ms=2_000) as producer:
+        rows(producer, "hidden", 1)
+        producer.finish()
+        asked = AdminClient.ask
+
+        def damaged(admin: AdminClient, op: str, **facts: Any) -> Reply:
+            reply = asked(admin, op, **facts)
+            return Reply({**reply.facts, "damaged": 1}, reply.columns) if op == "query_unique_key" else reply
+
+        monkeypatch.setattr(AdminClient, "ask", damaged)
+        with pytest.raises(NotWritten, match=r"with the key .* is damaged"):
+            producer.there_of("SCHEDULE_TOPIC_XXXX", unique_keys(STEM, 7, 1))

@@ -1,6 +1,7 @@
 """The source over running nodes: their files up to what is confirmed, and through their brokers. Without a JVM."""
 
 import contextlib
+import json
 import os
 import signal
 from collections import deque
@@ -139,11 +140,16 @@ class TestEndpoint:
 
     def test_chooses_as_the_files_do(self, pair):
         endpoint = serve_of(pair.master)
+        orders = [row for row in by_place(read(pair.master.store.root)) if row["topic"] == "orders"]
+        when = orders[len(orders) // 2]["storeTimestamp"].isoformat()
+        middle = json.dumps({"orders": {"0": when, "1": when}})
         for options in (
             {"assign": '{"orders": [1]}'},
             {"subscribe": "bills", "subExpression": "t1 || t2"},
             {"subscribePattern": "b.*", "keys": "k8,k12"},
             {"startingOffsets": '{"orders": {"0": 4}}', "assign": '{"orders": [0]}'},
+            {"startingOffsetsByTimestamp": middle, "subscribe": "orders"},
+            {"endingOffsetsByTimestamp": middle, "subscribe": "orders"},
         ):
             expected = by_place(read(pair.master.store.root, readMode="queue", **options))
             assert expected

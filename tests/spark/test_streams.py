@@ -1,5 +1,6 @@
 """Streams over stores at rest, batch by batch: limits, ends, replays, what was deleted. Without a JVM."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,26 @@ def test_a_trigger_for_everything_ignores_the_limits(made: MadeStore, mode: str)
     assert found.trigger(ReadMaxRows(3)) is None
 
 
+def test_a_batch_waits_for_the_least_number_of_messages_or_the_longest_time(made: MadeStore) -> None:
+    count = len(made.rows)
+    enough = begun(made, "queue", minMessagesPerTrigger=str(count), maxTriggerDelay="1d")
+    assert len(enough.trigger() or []) == count
+    waiting = begun(made, "queue", minOffsetsPerTrigger=str(count + 1), maxTriggerDelay="1d")
+    assert waiting.trigger() is None
+    assert by_place(joined(waiting.run())) == expected(made), "availableNow waits for nothing"
+    late = begun(made, "queue", minMessagesPerTrigger=str(count + 1), maxTriggerDelay="0s")
+    assert len(late.trigger() or []) == count
+
+
+def test_a_least_number_needs_queues_and_is_no_more_than_the_greatest(made: MadeStore) -> None:
+    with pytest.raises(BadOption, match="name topics"):
+        begun(made, "scan", minMessagesPerTrigger="5")
+    with pytest.raises(BadOption, match="more than maxMessagesPerTrigger"):
+        begun(made, "queue", minMessagesPerTrigger="5", maxMessagesPerTrigger="4")
+    with pytest.raises(BadOption, match="500ms"):
+        begun(made, "queue", maxTriggerDelay="soon")
+
+
 def test_a_filtered_scan_counts_the_messages_that_it_gives(made: MadeStore) -> None:
     batches = begun(made, "scan", maxMessagesPerTrigger="30", subscribe="TopicB", subExpression="tag1").run()
     wanted = [row for row in made.rows if row["topic"] == "TopicB" and row["tags"] == "tag1"]
@@ -138,6 +159,17 @@ def test_a_stream_begins_at_a_time(made: MadeStore, mode: str) -> None:
     when = made.rows[350]["storeTimestamp"]
     batches = begun(made, mode, startingTimestamp=str(int(when.timestamp() * 1000))).run()
     assert by_place(joined(batches)) == only(made.rows[350:], SEEN)
+
+
+def test_a_stream_begins_in_each_queue_at_a_time_of_its_own(made: MadeStore) -> None:
+    when = made.rows[350]["storeTimestamp"]
+    starting = json.dumps({"TopicA": {"0": int(when.timestamp() * 1000)}, "TopicB": {"0": "2100-01-01T00:00Z"}})
+    rows = joined(Query(stream(made.root, startingOffsetsByTimestamp=starting)).run())
+    late = [row for row in made.rows if row["storeTimestamp"] >= when]
+    assert {row["queueOffset"] for row in rows if (row["topic"], row["queueId"]) == ("TopicA", 0)} == {
+        row["queueOffset"] for row in late if (row["topic"], row["queueId"]) == ("TopicA", 0)
+    }
+    assert not [row for row in rows if (row["topic"], row["queueId"]) == ("TopicB", 0)]
 
 
 def test_a_stream_begins_at_offsets_of_queues(made: MadeStore) -> None:

@@ -72,6 +72,7 @@ def parts_of(batch: pa.RecordBatch, topic: str, queue_ids: Integers, limits: Del
 def _formed(rows: Integers, queue_ids: Integers, delays: Integers, form: Callable[[int, int], StoredForm]) -> Part:
     """Each form that there is, made once."""
     places, which = np.unique(np.stack([queue_ids[rows], delays[rows]]), axis=1, return_inverse=True)
+    which = which.reshape(-1)  # numpy 2.0.0 gives it the shape of the pairs
     forms = [form(queue, delay) for queue, delay in places.T.tolist()]
     pairs = [encode(each.pairs) for each in forms]
     queues = np.array([each.queue_id for each in forms], dtype=np.int64)
@@ -86,7 +87,7 @@ def _delays(batch: pa.RecordBatch) -> tuple[Integers, Integers]:
         given = np.asarray(pc.is_valid(batch[AT]))
     for wrong, why in (
         (levels < 0, f"{LEVEL} is negative: a level is a number from 1 on, 0 is no delay"),
-        (given & (times < 0), f"{AT} is before 1970"),
+        (given & (times <= 0), f"{AT} is not after 1970"),
         (given & (levels > 0), f"it has a {LEVEL} and a {AT}: one of them says when"),
     ):
         if wrong.any():

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from towline.client.admin import AdminClient
+from towline.client.admin import ALWAYS_MS, AdminClient
 from towline.client.columns import Columns
 from towline.client.consumer import Consumer
 from towline.client.errors import DeliveryTimeout, ProducerFull, PutRefused, ResultPending, StoreBusy
@@ -58,7 +58,6 @@ _ANY_QUEUE: Final = -1
 _CRC: Final = slice(LAYOUT.offset["body_crc"], LAYOUT.offset["body_crc"] + 4)
 _SYS_FLAG: Final = slice(LAYOUT.offset["sys_flag"], LAYOUT.offset["sys_flag"] + 4)
 
-_CRC_MASK: Final = 0x7FFF_FFFF
 
 Keys = NDArray[np.bytes_]
 Integers = NDArray[np.int64]
@@ -229,19 +228,38 @@ class IdempotentProducer:
                     _gather(columns, prefix, keys, crcs)
         return There(keys, crcs)
 
-    def there_of(self, topic: str, keys: pa.Array) -> There:
-        """What stands in a system topic under these unique keys: no queue of it can be read, so each is looked up.
+    def there_of(self, topic: str, keys: pa.Array, since_ms: int = 0) -> There:
+        """What stands in a system topic under these unique keys, stored at or after `since_ms`: no queue of it can be
+        read, so each is looked up.
 
-        Raises CannotLookBack where no index is kept, NotWritten when it does not get to the log's end in time.
+        Raises CannotLookBack where no index is kept, NotWritten when that takes too long or damage hides the answer.
         """
-        return self._there_of(topic, keys.to_pylist(), self._deadline())
+        return self._there_of(topic, keys.to_pylist(), since_ms, self._deadline())
 
-    def _there_of(self, topic: str, keys: Sequence[bytes], deadline: float) -> There:
-        if self._settled("indexed", deadline)["indexed"] < 0:
-            raise CannotLookBack()
-        found = {key: self._asked.by_unique_key(topic, key.decode()) for key in keys}
-        known = {key: messages[0] for key, messages in found.items() if messages}
-        return There(list(known), [zlib.crc32(message.body) & _CRC_MASK for message in known.values()])
+    def _there_of(self, topic: str, keys: Sequence[bytes], since_ms: int, deadline: float) -> There:
+        """Of one master: another one's index may not have come as far."""
+        while True:
+            ends = self._settled("indexed", deadline)
+            if ends["indexed"] < 0:
+                raise CannotLookBack()
+            found: list[bytes] = []
+            crcs: list[int] = []
+            for number, key in enumerate(keys):
+                if time.monotonic() > deadline:
+                    trouble = f"{number} of {len(keys)} messages were looked up in {topic}"
+                    raise NotWritten(0, self._timeout_ms, trouble)
+                self._look_up(topic, key, since_ms, found, crcs)
+            if self._asked.ask("log_ends").facts["epoch"] == ends["epoch"]:
+                return There(found, crcs)
+
+    def _look_up(self, topic: str, key: bytes, since_ms: int, found: list[bytes], crcs: list[int]) -> None:
+        facts = {"topic": topic, "key": key.decode(), "begin": since_ms, "end": ALWAYS_MS, "max": 1}
+        reply = self._asked.ask("query_unique_key", **facts)
+        before = len(found)
+        _gather(reply.columns, key, found, crcs)
+        if len(found) == before and reply.facts.get("damaged"):
+            trouble = f"a message of {topic} with the key {facts['key']}, or with its hash, is damaged"
+            raise NotWritten(0, self._timeout_ms, trouble)
 
     def has_topic(self, topic: str) -> bool:
         """Whether the node knows the topic; asking does not create it."""
@@ -411,7 +429,8 @@ class IdempotentProducer:
             since_ms = max(0, min(chunk.sent_ms for chunk in some) - CLOCKS_APART_MS)
             prefix = _common_prefix(np.concatenate([chunk.keys for chunk in some]))
             if topic in FORM_TOPICS:
-                there = self._there_of(topic, np.concatenate([chunk.keys for chunk in some]).tolist(), deadline)
+                keys = np.concatenate([chunk.keys for chunk in some]).tolist()
+                there = self._there_of(topic, keys, since_ms, deadline)
             else:
                 there = self._there(topic, prefix, since_ms, deadline, as_a_whole=True)
             for chunk in some:
@@ -497,8 +516,9 @@ def _common_prefix(keys: Keys) -> bytes:
 def _queues(batch: pa.RecordBatch, route: TopicRoute) -> Integers:
     found = numbers_of(batch, "queueId", _ANY_QUEUE)
     if "shardingKey" in batch.schema.names:
-        keyed = np.flatnonzero((found == _ANY_QUEUE) & np.asarray(pc.is_valid(batch["shardingKey"])))
-        found[keyed] = [route.queue_of(key) for key in batch["shardingKey"].take(pa.array(keyed)).to_pylist()]
+        names = pc.fill_null(batch["shardingKey"], "")
+        keyed = np.flatnonzero((found == _ANY_QUEUE) & np.asarray(pc.not_equal(names, "")))
+        found[keyed] = [route.queue_of(key) for key in names.take(pa.array(keyed)).to_pylist()]
     wrong = (found < _ANY_QUEUE) | (found >= route.write_queues)
     if wrong.any():
         row = int(wrong.argmax())

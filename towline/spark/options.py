@@ -7,7 +7,7 @@ other's. `topic`, where rows go, is what is read as well where no other option c
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
@@ -23,25 +23,38 @@ from .errors import BadOption, NoTable, UnknownOption, nearest
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 SPLIT_BYTES_MIN: Final = 64 * MIB  # below it a task costs more than it reads
+TRIGGER_DELAY_MS: Final = 15 * 60_000  # as spark-sql-kafka has it
 BATCH_ROWS: Final = 16_384
 BATCH_BYTES: Final = 32 * MIB
 _UNITS: Final = {"": 1, "k": KIB, "m": MIB, "g": KIB * MIB}
+_DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)")
+_MS_OF: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE: Final = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST_NUMBER, _LATEST_NUMBER = -2, -1  # as spark-sql-kafka writes them
 
 
 @dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first message of a queue that was stored at `ms` since 1970 or later; the end where there is none."""
+
+    ms: int
+
+
+Place = int | str | AtTime
+
+
+@dataclass(frozen=True, slots=True)
 class Offsets:
     """Where reading begins or ends: everywhere at `word`, or by (topic, broker name or "", queue id).
 
-    In the table an offset, or one of the words. `word` is "" where there is a table.
+    In the table an offset, one of the words, or a time. `word` is "" where there is a table.
     """
 
     word: str = ""
-    table: Mapping[tuple[str, str, int], int | str] = field(default_factory=dict)
+    table: Mapping[tuple[str, str, int], Place] = field(default_factory=dict)
 
-    def of(self, topic: str, broker_name: str, queue_id: int) -> int | str | None:
+    def of(self, topic: str, broker_name: str, queue_id: int) -> Place | None:
         """None for a queue that the table does not name."""
         if self.word:
             return self.word
@@ -80,6 +93,8 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     min_partitions: int | None = None
     split_bytes: int = SPLIT_BYTES_MIN
+    min_messages_per_trigger: int | None = None
+    max_trigger_delay_ms: int = TRIGGER_DELAY_MS
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     fail_on_data_loss: bool = True
@@ -110,10 +125,12 @@ class SourceOptions:
                 raise BadOption(known, text, f"{given[attribute]} says the same; give one of them")
             given[attribute] = known
             found[attribute] = read(known, text)
+        topic = next((text for name, text in options.items() if name.lower() == "topic"), "")
+        if topic and not {"subscribe", "subscribe_pattern", "assign"} & given.keys():
+            found["subscribe"], given["subscribe"] = (_text("topic", topic),), "topic"
         made = cls(**found)
         made._check(given)
-        topic = next((text for name, text in options.items() if name.lower() == "topic"), "")
-        return made if made.names_topics or not topic else replace(made, subscribe=(_text("topic", topic),))
+        return made
 
     @property
     def names_topics(self) -> bool:
@@ -149,6 +166,9 @@ class SourceOptions:
             what = ways[0] if ways else "endpoint"
             problem = f"no queue of {what} leads to a half message: read the whole log of a store's path"
             raise BadOption("includeHalves", "true", problem)
+        least, most = self.min_messages_per_trigger, self.max_messages_per_trigger
+        if least is not None and most is not None and least > most:
+            raise BadOption("minMessagesPerTrigger", str(least), f"it is more than maxMessagesPerTrigger ({most})")
         if self.read_mode == "queue" and self.has_physical_bounds:
             raise BadOption("readMode", "queue", "physical offsets are of the log: use readMode=scan or auto")
 
@@ -244,6 +264,14 @@ def _size(name: str, text: str) -> int:
     return int(found[1]) * _UNITS[found[2].lower()]
 
 
+def _duration(name: str, text: str) -> int:
+    """Ms."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise BadOption(name, text, "it is a time as 500ms, 30s, 15m, 1h, 1d")
+    return int(found[1]) * _MS_OF[found[2]]
+
+
 def _split_size(name: str, text: str) -> int:
     if (found := _size(name, text)) < SPLIT_BYTES_MIN:
         raise BadOption(name, text, f"it is {SPLIT_BYTES_MIN // MIB}m or more: smaller splits cost more than they read")
@@ -285,14 +313,25 @@ def _offsets(name: str, text: str) -> Offsets:
         if word == EARLIEST and not starts:
             raise BadOption(name, text, "reading cannot end where the queues begin")
         return Offsets(word)
-    table: dict[tuple[str, str, int], int | str] = {}
+    return Offsets("", {key: _offset(name, text, value) for key, value in _table(name, text).items()})
+
+
+def _times(name: str, text: str) -> Offsets:
+    """Offsets by the time when messages were stored."""
+    table = {key: AtTime(_time(name, str(value))) for key, value in _table(name, text).items()}
+    return Offsets("", table)
+
+
+def _table(name: str, text: str) -> dict[tuple[str, str, int], Any]:
+    """What a JSON object says of each queue, by (topic, broker name or "", queue id)."""
+    table: dict[tuple[str, str, int], Any] = {}
     for topic, queues in _json_object(name, text).items():
         for first, value in _rows(name, text, queues):
             if isinstance(value, dict):  # by broker name, as rocketmq-spark has it
                 table |= {(topic, first, _queue_id(name, text, second)): one for second, one in value.items()}
             else:
                 table[topic, "", _queue_id(name, text, first)] = value
-    return Offsets("", {key: _offset(name, text, value) for key, value in table.items()})
+    return table
 
 
 def _rows(name: str, text: str, queues: Any) -> list[tuple[str, Any]]:
@@ -322,6 +361,8 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "assign": ("assign", _assign),
     "startingOffsets": ("starting_offsets", _offsets),
     "endingOffsets": ("ending_offsets", _offsets),
+    "startingOffsetsByTimestamp": ("starting_offsets", _times),
+    "endingOffsetsByTimestamp": ("ending_offsets", _times),
     "startingTimestamp": ("starting_timestamp", _time),
     "endingTimestamp": ("ending_timestamp", _time),
     "startingPhysicalOffset": ("starting_physical_offset", whole),
@@ -335,6 +376,9 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "columns": ("columns", _columns),
     "minPartitions": ("min_partitions", _positive),
     "splitBytes": ("split_bytes", _split_size),
+    "minMessagesPerTrigger": ("min_messages_per_trigger", _positive),
+    "minOffsetsPerTrigger": ("min_messages_per_trigger", _positive),
+    "maxTriggerDelay": ("max_trigger_delay_ms", _duration),
     "maxMessagesPerTrigger": ("max_messages_per_trigger", _positive),
     "maxOffsetsPerTrigger": ("max_messages_per_trigger", _positive),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _size),

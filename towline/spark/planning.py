@@ -25,7 +25,7 @@ from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles, is_fil
 from towline.log.state.topics_file import read_table
 
 from .errors import BadOption, MessagesGone, UnknownRead
-from .options import EARLIEST, LATEST, Offsets, SourceOptions
+from .options import EARLIEST, LATEST, AtTime, Offsets, SourceOptions
 from .reading import LogPartition, LogSplit, Partition, QueuePartition, QueueSplit, Reading, gone_from_queue, lose
 from .stores import QueueBounds, StoreKind, StoreView, server_part
 
@@ -36,6 +36,7 @@ SPLIT_QUEUES: Final = 8  # queues asked for a boundary near a place
 _REMOTE: Final = "towline.spark.remote"
 
 QueueRanges = Mapping[tuple[str, int], tuple[int, int]]
+TimeSearch = Callable[[tuple[str, int], tuple[int, int], int], int]  # queue, offsets, ms since 1970 -> offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,8 @@ def _plan_store(view: StoreView, options: SourceOptions, columns: tuple[str, ...
     if by_offset or mode == "queue" or (mode == "auto" and has_queues and _may_use_queues(view, options, selection)):
         behind = dispatched(view)
         queues = view.queues if by_offset or behind is None else view.queues_to(behind)
-        ranges = queue_ranges(queues, view.broker_name, view.facts().root, options, selection)
+        search = partial(offset_at, view)
+        ranges = queue_ranges(queues, view.broker_name, view.facts().root, options, selection, search)
     reading = Reading.of(options, columns, selection, delays_of(view, columns, selection))
     if ranges is not None and mode == "auto":
         mode = "queue" if _may_use_queues(view, options, selection) and _few(view, ranges, behind) else "scan"
@@ -198,9 +200,15 @@ def dispatched(view: StoreView) -> int | None:
 
 
 def queue_ranges(
-    queues: Sequence[QueueBounds], broker_name: str, where: str, options: SourceOptions, selection: Selection
+    queues: Sequence[QueueBounds],
+    broker_name: str,
+    where: str,
+    options: SourceOptions,
+    selection: Selection,
+    search: TimeSearch,
 ) -> dict[tuple[str, int], tuple[int, int]]:
-    """(topic, queue id) -> the messages to read, of each queue of one broker that is chosen.
+    """(topic, queue id) -> the messages to read, of each queue of one broker that is chosen. `search` finds offsets by
+    time.
 
     Raises BadOption, UnknownRead, MessagesGone.
     """
@@ -213,8 +221,8 @@ def queue_ranges(
     for queue in queues:
         if not wants_queue(selection, queue.topic, queue.queue_id):
             continue
-        start = _offset_in(queue, starting, broker_name, queue.min_offset, "startingOffsets")
-        end = _offset_in(queue, ending, broker_name, queue.max_offset, "endingOffsets")
+        start = _offset_in(queue, starting, broker_name, queue.min_offset, "startingOffsets", search)
+        end = _offset_in(queue, ending, broker_name, queue.max_offset, "endingOffsets", search)
         if start < min(queue.min_offset, end):
             _lose(queue, start, min(queue.min_offset, end), options)
         start = max(start, queue.min_offset)
@@ -239,10 +247,14 @@ def _check_tables(queues: Sequence[QueueBounds], broker_name: str, where: str, o
                 raise UnknownRead(f"queue {queue_id} of topic {topic} with messages", where)
 
 
-def _offset_in(queue: QueueBounds, offsets: Offsets, broker_name: str, otherwise: int, name: str) -> int:
+def _offset_in(
+    queue: QueueBounds, offsets: Offsets, broker_name: str, otherwise: int, name: str, search: TimeSearch
+) -> int:
     found = offsets.of(queue.topic, broker_name, queue.queue_id)
     if found is None:
         return otherwise
+    if isinstance(found, AtTime):
+        return search((queue.topic, queue.queue_id), (queue.min_offset, queue.max_offset), found.ms)
     if isinstance(found, str):
         return queue.min_offset if found == EARLIEST else queue.max_offset
     check_offset(name, found, queue.topic, queue.queue_id, queue.max_offset)
@@ -279,6 +291,15 @@ def in_time(view: StoreView, ranges: QueueRanges, selection: Selection) -> Queue
     finally:
         files.close()
     return found
+
+
+def offset_at(view: StoreView, queue: tuple[str, int], span: tuple[int, int], time_ms: int) -> int:
+    """The first offset in `span` of a message that was stored then or later, as a broker's search finds it."""
+    files = view.facts().queue_files()
+    try:
+        return _search_time(view, files, queue, *span, time_ms)
+    finally:
+        files.close()
 
 
 def _search_time(

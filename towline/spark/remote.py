@@ -153,7 +153,8 @@ class Group:
         self.topics: set[str] = set()
 
     def partitions(self) -> list[Partition]:
-        ranges = queue_ranges(self.queues(), self.broker_name, self._options.endpoint, self._options, self._selection)
+        where, options = self._options.endpoint, self._options
+        ranges = queue_ranges(self.queues(), self.broker_name, where, options, self._selection, self.offset_at)
         ranges = {queue: self.in_time(queue, *span) for queue, span in ranges.items()}
         return [
             RemotePartition(self.endpoints, self.broker_name, tuple(group)) for group in dealt(ranges, self._options)
@@ -175,6 +176,11 @@ class Group:
                 continue
             found += [QueueBounds(topic, queue_id, low, end) for queue_id, (low, end) in sorted(bounds.items())]
         return found
+
+    def offset_at(self, queue: tuple[str, int], span: tuple[int, int], time_ms: int) -> int:
+        """The first offset in `span` of a message that was stored then or later, as the broker finds it."""
+        low, high = span
+        return min(max(low, self._admin.offset_at(*queue, time_ms)), high)
 
     def in_time(self, queue: tuple[str, int], start: int, end: int) -> tuple[int, int]:
         """By the broker's search; each message is checked all the same."""

@@ -61,7 +61,7 @@ _OF_TYPE: Final = {
     "flag": (pa.int64(), "an int"),
     "shardingKey": (pa.string(), _STRINGS),
     "delayLevel": (pa.int64(), "an int"),
-    "deliverAt": (_TIME, "a timestamp"),
+    "deliverAt": (_TIME, "a timestamp with a zone"),
     "properties": (pa.map_(pa.string(), pa.string()), "a map of strings"),
 }
 _FLAG_BITS: Final = 32
@@ -91,7 +91,7 @@ def prepared(batch: pa.RecordBatch) -> pa.RecordBatch:
         kind = pa.types
         alike = kind.is_integer(column.type) == kind.is_integer(wanted)
         if wanted == _TIME:
-            alike = kind.is_timestamp(column.type) or kind.is_null(column.type)
+            alike = kind.is_null(column.type) or (kind.is_timestamp(column.type) and bool(column.type.tz))
         if not alike:
             raise UnwritableType(name, str(column.type), words)
     return pa.RecordBatch.from_pydict(columns)

@@ -211,7 +211,7 @@ class _Writing:
 
     def _look(self, topic: str, keys: pa.Array, since_ms: int) -> There:
         if topic in FORM_TOPICS:
-            return self._producer.there_of(topic, keys)
+            return self._producer.there_of(topic, keys, since_ms)
         if topic not in self._there:
             self._there[topic] = self._producer.there(topic, self._task.stem.encode(), since_ms)
         return self._there[topic]

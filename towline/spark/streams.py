@@ -16,7 +16,7 @@ from towline.limits import MIB
 
 from .errors import BadOption, MessagesGone
 from .offsets import Integers, LogOffset, QueueKey, QueueOffsets, share, share_bytes
-from .options import EARLIEST, LATEST, Offsets, SourceOptions
+from .options import EARLIEST, LATEST, AtTime, Offsets, Place, SourceOptions
 from .planning import check_offset, grouped, pruned, selection_of, tasks_wanted
 from .reading import LogPartition, LogSplit, Partition, Reading, gone_from_queue
 from .stores import StoreFacts
@@ -71,11 +71,17 @@ def open_stream(options: SourceOptions, columns: tuple[str, ...]) -> Stream:
         if getattr(options, attribute) is not None:
             raise BadOption(name, "", "a stream has no end; use trigger(availableNow=True) to read what is there")
     if options.starting_timestamp is not None:
+        if options.starting_offsets is not None and options.starting_offsets.table:
+            problem = "it says where every queue begins: give it, or the offsets of queues"
+            raise BadOption("startingTimestamp", str(options.starting_timestamp), problem)
         options = replace(options, starting_offsets=Offsets(EARLIEST))  # the selection leaves out what is older
     selection = selection_of(options)
     how = Reading.of(options, columns, replace(selection, start_offset=None))
     mode = mode_of(options)
     if mode == "scan":
+        if options.min_messages_per_trigger is not None:
+            problem = "a log does not tell how many messages wait: name topics, so that queues are read"
+            raise BadOption("minMessagesPerTrigger", str(options.min_messages_per_trigger), problem)
         return LogStream(options, selection, how)
     if options.endpoint:
         if options.max_bytes_per_trigger is not None:
@@ -237,11 +243,21 @@ class QueueStream:
                 bounds = self._tail.since(bounds, self._selection)
             starting = self._options.starting_offsets or Offsets(LATEST)
             ends = {
-                key: _start_in(key, bound, starting.of(key[0], source.broker_name, key[1]))
+                key: self._start_in(key, bound, starting.of(key[0], source.broker_name, key[1]))
                 for key, bound in bounds.items()
             }
             self._first = QueueOffsets(source, ends, initial=True)
         return self._first.to_json()
+
+    def _start_in(self, key: QueueKey, bound: tuple[int, int], wanted: Place | None) -> int:
+        """Raises BadOption."""
+        low, high = bound
+        if isinstance(wanted, AtTime):
+            return self._tail.offset_at(key, bound, wanted.ms)
+        if isinstance(wanted, int):
+            check_offset("startingOffsets", wanted, *key, high)
+            return wanted
+        return high if wanted == LATEST else low
 
     def newest(self) -> Json:
         ends = {key: high for key, (_, high) in self._tail.queues().items()}
@@ -268,6 +284,11 @@ class QueueStream:
             counts = share_bytes(limits.bytes, counts, sizes, offsets.turn)
         ranges = {key: (wanted[key][0], wanted[key][0] + count) for key, count in zip(keys, counts, strict=True)}
         return offsets.after(ranges, cut=counts != backlogs).to_json()
+
+    def count(self, start: Json) -> int:
+        """How many messages wait behind `start`."""
+        wanted = QueueOffsets.read(start, self._tail.source()).wanted(self._tail.queues())
+        return sum(end - first for first, end in wanted.values())
 
     def partitions(self, start: Json, end: Json) -> list[Partition]:
         source = self._tail.source()
@@ -313,15 +334,6 @@ def _raise_cut(what: str, position: int, end: int) -> None:
 
 def _word(options: SourceOptions) -> str:
     return LATEST if options.starting_offsets is None else options.starting_offsets.word
-
-
-def _start_in(key: QueueKey, bound: tuple[int, int], wanted: int | str | None) -> int:
-    """Raises BadOption."""
-    low, high = bound
-    if isinstance(wanted, int):
-        check_offset("startingOffsets", wanted, *key, high)
-        return wanted
-    return high if wanted == LATEST else low
 
 
 def _up_to(facts: StoreFacts, end: int) -> StoreFacts:

@@ -21,7 +21,7 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles, is_filler
 from .errors import BadOption
 from .offsets import Integers, QueueKey, Source
 from .options import SourceOptions
-from .planning import check_topics, dealt, delays_of, in_time, refuse_batch_queues, shows_due_times
+from .planning import check_topics, dealt, delays_of, in_time, offset_at, refuse_batch_queues, shows_due_times
 from .reading import Partition, QueuePartition, Reading
 from .stores import StoreFacts, StoreKind, StoreView
 
@@ -42,6 +42,10 @@ class Queues(Protocol):
 
     def since(self, bounds: Bounds, selection: Selection) -> Bounds:
         """The same without what is older than the selection's beginning, as far as a search finds it."""
+        ...
+
+    def offset_at(self, key: QueueKey, span: tuple[int, int], time_ms: int) -> int:
+        """The first offset in `span` of a message that was stored then or later."""
         ...
 
     def is_settled(self) -> bool:
@@ -114,6 +118,10 @@ class StoreTail:
         with self.view() as view:
             late = in_time(view, bounds, selection)
         return {key: late.get(key, (high, high)) for key, (_, high) in bounds.items()}
+
+    def offset_at(self, key: QueueKey, span: tuple[int, int], time_ms: int) -> int:
+        with self.view() as view:
+            return offset_at(view, key, span, time_ms)
 
     def sizes(self, key: QueueKey, first: int, count: int) -> Integers:
         if self._files is None:
@@ -203,6 +211,10 @@ class RemoteTail:
 
     def since(self, bounds: Bounds, selection: Selection) -> Bounds:
         return {key: self._asked.in_time(key, *span) for key, span in bounds.items()}
+
+    def offset_at(self, key: QueueKey, span: tuple[int, int], time_ms: int) -> int:
+        found: int = self._asked.offset_at(key, span, time_ms)
+        return found
 
     def sizes(self, key: QueueKey, first: int, count: int) -> Integers:
         raise BadOption("maxBytesPerTrigger", "", "a broker does not tell sizes before messages are read")

@@ -15,6 +15,7 @@ from tests.processes.waiting import await_
 from towline.client.errors import ClientClosed, ClientForked, MessageTooLarge, ProducerFull, ResultPending
 from towline.client.message import Message
 from towline.client.producer import Producer
+from towline.client.send import unplaced
 from towline.client.send.futures import SendFuture, SendResult, UnplacedFuture
 from towline.client.send.unplaced import THREADS_MAX
 from towline.errors import IllegalProperty, NoAnswer, TowlineError, UnknownTopic
@@ -204,6 +205,22 @@ class TestWaitingForATopic:
             await_(lambda: producer._lots and len(producer._lots["one", ""].waiting) > 1_000, WAIT_S, "many wait")
             gate.set()
             await_(lambda: not producer._lots, WAIT_S, "none waits, while they go on")
+
+    def test_who_sends_the_last_one_ends_the_lot_and_does_not_wait_for_its_thread(
+        self, node: Standin, gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Beside one who sends all the time it gets neither lock nor interpreter for long, and all go the slow way."""
+        monkeypatch.setattr(unplaced, "TOGETHER", 1)
+        monkeypatch.setattr(unplaced, "LET_GO_S", 5.0)  # the thread sends one message, and is away then
+        with Producer(node.endpoint) as producer:
+            futures = [producer.send_async(Message("one", b"%d" % number)) for number in range(40)]
+            gate.set()
+            await_(lambda: producer._lots["one", ""].is_open, WAIT_S, "the lot is open")
+            futures += [producer.send_async(Message("one", b"%d" % number)) for number in range(40, 60)]
+            assert not producer._lots
+            futures += [producer.send_async(Message("one", b"%d" % number)) for number in range(60, 70)]
+            assert [future.result(WAIT_S).queue_offset for future in futures] == list(range(70))
+        assert bodies(node, "one") == [b"%d" % number for number in range(70)]
 
     def test_a_batch_of_known_topics_does_not_wait_for_what_others_send(
         self, node: Standin, monkeypatch: pytest.MonkeyPatch

@@ -58,8 +58,8 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Lot:
-    """Messages in their order. While it `is_open` a thread is sending them, and who adds one helps. `trouble` is why
-    the newest search ended without a place for them."""
+    """Messages in their order. While it `is_open` a thread is sending them, and who adds one helps; whoever sends the
+    last one ends it. `trouble` is why the newest search ended without a place for them."""
 
     waiting: deque[Waiting]
     is_open: bool = False
@@ -110,6 +110,9 @@ class Unplaced:
             else:
                 lot.waiting.append(waiting)
                 lot.is_open = lot.is_open and self._send(lot, HELP, None)
+                if lot.is_open and not lot.waiting:  # its thread may wait long for the lock, beside one who sends
+                    del self.lots[where]
+                    self._moved.notify_all()
         return future
 
     def _begin(self, where: Where, first: Waiting) -> None:
@@ -252,7 +255,8 @@ class Unplaced:
         now = time.monotonic()
         with self._lock:
             lot.is_open = False
-            self._untaken.append(where)
+            if self.lots.get(where) is lot:
+                self._untaken.append(where)
             for each in list(self._untaken):
                 waiting = self.lots[each].waiting
                 while waiting and waiting[0].deadline <= now:
