@@ -109,3 +109,8 @@ def test_a_keys_directory_that_is_not_there_is_made(typist: Typist) -> None:
     assert listed == "towline keys list --dir DIR"
     typist.works(made, "--dir", str(ring), "app", "--role", "producer")
     typist.works(listed.replace("DIR", str(ring)))
+
+
+def test_the_jobs_there_are_stand_in_their_list(typist: Typist) -> None:
+    listed = typist("towline pipeline list").document
+    assert {"verify", "lookup", "archive"} <= {row["job"] for row in listed["jobs"]}
