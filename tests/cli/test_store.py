@@ -73,7 +73,7 @@ class TestVerify:
         assert done.status == 2
         (row,) = [row for row in done.document["findings"] if row["rule"] == "BODY_CRC"]
         assert (row["file"], row["byte"], row["end"]) == ("commitlog/00000000000000000000", at, at + 507)
-        assert f"`towline store repair --yes --skip {at}`" in row["remedy"]
+        assert f"`towline store repair --yes --skip {at} --store {maker.root}`" in row["remedy"]
 
     def test_the_bar_stands_on_standard_error(self, maker, towline):
         done = towline("store", "verify", "--store", maker.root)
