@@ -12,6 +12,7 @@ import pytest
 
 from tests.processes.disks import small_memory
 from tests.processes.nodes import free_port
+from towline.cli.remedies import completed
 
 from .typist import TYPED, Typist
 
@@ -172,3 +173,27 @@ def test_a_directory_that_cannot_be_written_is_named(typist: Typist, tmp_path: P
         assert f"{disk}/store cannot be written: Read-only file system" in json.dumps(done.document)
         assert "name another one with --store" in str(done.document["remedy"])
         typist.works(f"towline master start --store {typist.store}")
+
+
+@pytest.mark.parametrize(
+    ("remedy", "place", "typed"),
+    [
+        ("run `towline store verify` now", "", "run `towline store verify --store '/a b'` now"),
+        ("run `towline store verify`", "/a b/commitlog/0", "run `towline store verify --store '/a b'`"),
+        ("run `towline store backup` again", "/backup/commitlog/0", "run `towline store backup` again"),
+        ("stop it (`towline master stop --store /c`)", "", "stop it (`towline master stop --store /c`)"),
+        ("`towline group list`, `towline keys list`", "", "`towline group list --store '/a b'`, `towline keys list`"),
+        ("say `--alone`", "", "say `--alone`"),
+    ],
+)
+def test_a_remedy_gets_the_store_of_the_command_unless_it_is_about_another_place(
+    remedy: str, place: str, typed: str
+) -> None:
+    assert completed(remedy, ["put", "orders", "x", "--store", "/a b"], place) == typed
+    assert completed(remedy, ["put", "orders", "x"], place) == remedy
+
+
+def test_a_remedy_gets_the_endpoint_of_the_command() -> None:
+    words = ["topic", "describe", "t", "--endpoint=tcp://h:1"]
+    assert completed("`towline topic create t`", words) == "`towline topic create t --endpoint tcp://h:1`"
+    assert completed("`towline store verify`", words) == "`towline store verify`"
