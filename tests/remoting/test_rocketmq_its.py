@@ -103,6 +103,7 @@ def test_they_find_no_difference_to_a_real_broker(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(RUN_S + 300)  # minutes, and more where other work goes on
 @pytest.mark.parametrize("version", VERSIONS)
 def test_all_of_them_find_no_difference_to_a_real_broker(
     version: str, node: RemotingNode, real: rocketmq.RocketmqNode, request: pytest.FixtureRequest
