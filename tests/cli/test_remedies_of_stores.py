@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from towline.log.state.durable_file import DurableFile
 
 from .typist import TYPED, Typist
@@ -15,21 +17,18 @@ def begin(typist: Typist) -> str:
     return put
 
 
-def test_a_node_that_is_read_only_takes_messages_again(typist: Typist) -> None:
-    put = begin(typist)
-    typist.works(f"towline config set broker_permission=4 --store {typist.store}")
-    [writable] = typist.refused(put)
-    typist.works(writable)
-    typist.works(put)
-
-
-def test_a_topic_that_nobody_may_read_is_let_be_read(typist: Typist) -> None:
+@pytest.mark.parametrize(
+    ("refusing", "refused"),
+    [("config set broker_permission=4", "put orders more"), ("topic alter orders --perm w", "get orders")],
+    ids=["a node that is read-only", "a topic that nobody may read"],
+)
+def test_what_is_not_permitted_is_permitted_again(typist: Typist, refusing: str, refused: str) -> None:
     begin(typist)
-    get = f"towline get orders --store {typist.store}"
-    typist.works(f"towline topic alter orders --perm w --store {typist.store}")
-    [altered] = typist.refused(get)
-    typist.works(altered)
-    typist.works(get)
+    where = f"--store {typist.store}"
+    typist.works(f"towline {refusing} {where}")
+    [permitted] = typist.refused(f"towline {refused} {where}")
+    typist.works(permitted)
+    typist.works(f"towline {refused} {where}")
 
 
 def test_a_group_that_is_switched_off_is_switched_on(typist: Typist) -> None:

@@ -136,7 +136,8 @@ def tell_verdict(verdict: Verdict) -> None:
 def remove_left() -> None:
     """Files of gates that were killed: nobody else does it, and they are large."""
     for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{PID}"):
-        if not psutil.pid_exists(int(left.read_text() or 0)):
+        pid = left.read_text()  # empty: that gate is just starting
+        if pid and not psutil.pid_exists(int(pid)):
             shutil.rmtree(left.parent, ignore_errors=True)
 
 

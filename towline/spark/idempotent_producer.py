@@ -58,7 +58,6 @@ _ANY_QUEUE: Final = -1
 _CRC: Final = slice(LAYOUT.offset["body_crc"], LAYOUT.offset["body_crc"] + 4)
 _SYS_FLAG: Final = slice(LAYOUT.offset["sys_flag"], LAYOUT.offset["sys_flag"] + 4)
 
-
 Keys = NDArray[np.bytes_]
 Integers = NDArray[np.int64]
 
@@ -319,12 +318,13 @@ class IdempotentProducer:
         for part in parts_of(batch, topic, queue_ids, *self._producer.delays()):
             rows = part.rows.tolist()
             own = [properties[row] for row in rows]
+            stands = route
             if part.pairs is not None:
                 own = [one + more for one, more in zip(own, part.pairs, strict=True)]
-                route = self._producer.form_route(part.topic)
-            records = route.encoder.encode_rows([bodies[row] for row in rows], own, part.queue_ids, flags[part.rows])
+                stands = self._producer.form_route(part.topic)
+            records = stands.encoder.encode_rows([bodies[row] for row in rows], own, part.queue_ids, flags[part.rows])
             found = there(part.topic, keys.take(pa.array(part.rows))) if callable(there) else there
-            self._send_missing(route, part.queue_ids, records, names[part.rows], found)
+            self._send_missing(stands, part.queue_ids, records, names[part.rows], found)
 
     def _send_missing(
         self, route: TopicRoute, queue_ids: Integers, records: list[bytes], names: Keys, there: There | None
