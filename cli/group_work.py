@@ -25,15 +25,6 @@ Result = TypeVar("Result")
 SETTINGS: Final = ("consumeEnable", "consumeBroadcastEnable", "retryMaxTimes", "retryQueueNums")  # those that count
 MANY: Final = ("cluster:", "etcd:")
 
-REMEDIES = {
-    "UNKNOWN_GROUP": "see `towline group list` for the groups there are",
-    "UNKNOWN_QUEUE": "see `towline topic describe` for the topic's queues",
-    "GROUP_IN_USE": "close its consumers first; `towline group describe` names them",
-    "NOT_MASTER": "name the master: a slave follows its groups and changes none",
-    "OFFSETS_UNREADABLE": "restore config/consumerOffset.json or its .bak, then restart the node",
-    "STARTING": "try again in a moment: the node has just started",
-}
-
 
 class GroupCallRefused(TowlineError, remedy=Remedy.FIX_CALL):
     """A question about groups was refused."""
@@ -46,7 +37,7 @@ class GroupCallRefused(TowlineError, remedy=Remedy.FIX_CALL):
 
     @property
     def advice(self) -> str:  # type: ignore[override]
-        return REMEDIES.get(self.error, self.advised)
+        return self.advised
 
 
 def list_groups(endpoint: str | None, store: Path | None, as_json: bool) -> None:

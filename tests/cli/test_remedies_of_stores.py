@@ -42,8 +42,8 @@ def test_a_group_that_is_switched_off_is_switched_on(typist: Typist) -> None:
 
 def test_a_group_that_nobody_knows_is_looked_for_in_their_list(typist: Typist) -> None:
     begin(typist)
-    for listed in typist.refused(f"towline group describe workers --store {typist.store}"):
-        typist.works(listed)
+    [listed] = typist.refused(f"towline group describe workers --store {typist.store}")
+    typist.works(listed)
 
 
 def test_after_a_sync_that_failed_the_log_is_written_anew(typist: Typist) -> None:
