@@ -41,11 +41,17 @@ class Clock(Protocol):
         """Milliseconds that never jump: for intervals and time-outs."""
         ...
 
+    def ahead_ms(self) -> int:
+        """Milliseconds by which `now_ms` is ahead of the system's wall clock, for kernels that read that."""
+        ...
+
 
 class SystemClock:
     def now_ms(self) -> int:
-        now = time.time_ns() // 1_000_000
-        return now + int(Path(_AHEAD).read_text(encoding="ascii")) if _AHEAD else now
+        return time.time_ns() // 1_000_000 + self.ahead_ms()
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def ahead_ms(self) -> int:
+        return int(Path(_AHEAD).read_text(encoding="ascii")) if _AHEAD else 0

@@ -28,7 +28,7 @@ from towline.kernels.jit.rows import APPEND, GROUP, RequestStatus, Sender, field
 from towline.kernels.put import append as kernel
 from towline.kernels.put.stamp import CHECK_CRC, FROM_CLIENT, PROPERTY_CRC, RESULT_SIZE
 from towline.limits import MIB, REQUEST_GROUPS_MAX
-from towline.link.native import bytes_from
+from towline.link.native import address_of_call, bytes_from
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.node.process.context import Node
 from towline.node.store.tail import appended_scan, open_tail
@@ -123,6 +123,7 @@ class Appender:
         state.appended_at = _WORD * Position.APPENDED.word
         state.stamped_at = _WORD * Position.STORE_TIMESTAMP.word
         state.failpoint = address_of_failpoints(kernel.FAILPOINTS)
+        state.clock = address_of_call("clock_gettime")
         self._full: DiskFull | None = None
         self._window, self._log = WINDOW, _NOWHERE
         self._logged_cause = Cause.REQUEST
@@ -206,7 +207,8 @@ class Appender:
 
     def _begin(self) -> None:
         """Prepares a call: its time, and the queues' permissions and the gate as they are now."""
-        state, now_ms = self._state, self._node.clock.now_ms()
+        state, clock = self._state, self._node.clock
+        now_ms = clock.now_ms()
         clients = self._topics.client_queues
         if clients is not self._clients:
             self._clients = clients
@@ -215,7 +217,8 @@ class Appender:
             setattr(state, name, 0)
         state.now_ms = now_ms
         state.store_timestamp = max(now_ms, self._timestamp.get())
-        state.oldest_ms = self._node.clock.monotonic_ms() - self._node.settings.wait_time_mills_in_send_queue
+        state.ahead_ms = clock.ahead_ms()
+        state.oldest_ms = clock.monotonic_ms() - self._node.settings.wait_time_mills_in_send_queue
         state.shut = int(self._check_gate() is not None)
 
     def _open_window(self) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.kernels.order import dies_of_a_store_to, shared
 from tests.kernels.put.desk import APPENDED, BASE, LOG, NEVER, NOW, WATCHED, Log
 from tests.kernels.put.one_by_one import OneByOne
-from towline.format.record.record import MessageEncoder
+from towline.clock import SystemClock
+from towline.format.record.record import MessageEncoder, decode
 from towline.format.wire.frames import Group, decode_put_answer, encode_put
 from towline.format.wire.put_ring import ANSWERS_SIZE, HEAD_SIZE, PAD, STAMPS, Word, entry_max, file_size, request_word
 from towline.kernels.jit import rows
@@ -409,6 +410,49 @@ def test_what_its_client_says_of_its_time_stands_beside_each_request(desk, keeps
         desk.offer(record(number), stamp=said)
     assert desk.serve(keeps=keeps) == kernel.EMPTY
     assert tuple(desk.rows["stamp"][:4]) == stamps
+
+
+class TestTheTimeOfARequest:
+    """What the kernel takes for `now_ms` and `store_timestamp` where the caller's look at the clock was at NOW."""
+
+    AHEAD = 3_600_000
+
+    @pytest.fixture
+    def desk(self, desk):
+        desk.state.clock, desk.state.ahead_ms = address_of_call("clock_gettime"), self.AHEAD
+        return desk
+
+    @staticmethod
+    def stamped(desk, at: int) -> int:
+        return decode(desk.bytes[at : desk.end].tobytes()).store_timestamp
+
+    def test_is_the_clock_as_it_is_when_the_request_is_seen(self, desk):
+        before = SystemClock().now_ms() + self.AHEAD
+        desk.offer(record(1))
+        assert desk.serve() == kernel.EMPTY
+        assert before <= self.stamped(desk, 0) <= SystemClock().now_ms() + self.AHEAD
+        assert desk.positions[1] == self.stamped(desk, 0)
+
+    def test_is_no_earlier_than_that_of_the_record_before(self, desk):
+        desk.state.store_timestamp = NEVER
+        desk.offer(record(1))
+        assert desk.serve() == kernel.EMPTY
+        assert self.stamped(desk, 0) == NEVER
+
+    def test_is_the_one_that_its_deadline_is_held_against(self, desk):
+        desk.offer(record(1), deadline=SystemClock().now_ms() + self.AHEAD // 2)
+        assert desk.serve() == kernel.ROW
+        assert desk.rows[0]["status"] == RequestStatus.EXPIRED
+        assert desk.end == 0
+
+    def test_is_the_callers_for_those_that_were_there_before_its_look(self, desk):
+        for number in range(2):
+            desk.offer(record(number))
+        assert desk.serve(requests=1) == kernel.TURN
+        desk.state.store_timestamp = NEVER
+        end = desk.end
+        assert desk.serve() == kernel.EMPTY
+        assert self.stamped(desk, end) == NEVER
 
 
 class TestTheEndOfTheLog:

@@ -6,16 +6,21 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from tests.processes.grouping import serve_of
 from tests.processes.load import Load
 from tests.processes.nodes import TestNode, check_nothing_is_left, ended, free_port
 from tests.processes.ring_client import LAST, NEVER, STEPS, WHOLE, RawRing
 from tests.processes.stored import Stored, check_load
 from tests.processes.waiting import await_
 from tests.processes.wire import records_of
+from tests.processes.without_rings import without_rings
+from towline.client.consumer import Consumer
 from towline.client.message import Message
 from towline.client.producer import Producer
 from towline.client.send.io_thread import IoThread
@@ -143,6 +148,17 @@ class TestAProducer:
             for thread in threads:
                 thread.join(GONE_S)
         assert sorted(done) == list(range(4 * (150 + 100)))
+
+    @pytest.mark.parametrize("way", ["a ring", "a socket"])
+    def test_has_no_message_stored_before_its_birth(self, node, way):
+        topic = f"born-{way[2:]}"
+        with nullcontext() if way == "a ring" else without_rings(), Producer(node.endpoint) as producer:
+            for number in range(1_000):
+                producer.send(Message(topic, b"%d" % number, queue_id=0))
+        with Consumer(serve_of(node), topic) as consumer:
+            found = list(islice(consumer, 1_000))
+        early = Counter(each.store_timestamp - each.born_timestamp for each in found)
+        assert min(early) >= 0, early
 
     def test_of_another_machine_has_none(self, tmp_path):
         node = started(tmp_path / "store", listen_port=free_port())

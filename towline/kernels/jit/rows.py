@@ -51,11 +51,18 @@ REQUEST: Final = np.dtype(
 # The state of an append: where the log ends, what it compares with, and what it has done.
 APPEND: Final = np.dtype(
     [
+        ("clock_s", "i8"),  # room for the time that the system's clock says, here as it is written to the row's address
+        ("clock_ns", "i8"),  # behind the second
         ("base", "i8"),  # log offset of the segment's first byte
         ("at", "i8"),  # the log's end in the segment
         ("end", "i8"),  # the segment may be written up to here
         ("store_timestamp", "i8"),  # epoch ms
         ("now_ms", "i8"),  # epoch ms
+        (
+            "clock",
+            "i8",
+        ),  # address of the system's `clock_gettime`; 0: the two before stay what the caller set
+        ("ahead_ms", "i8"),  # of the system's wall clock
         ("oldest_ms", "i8"),  # monotonic: requests that were received before have waited too long
         ("shut", "i8"),  # 1: the gate is shut, nothing is stored
         ("request_limit", "i8"),  # bytes of records of a request

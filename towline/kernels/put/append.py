@@ -121,6 +121,9 @@ _ANSWER_RETRY_AT: Final = PUT_ANSWER.offset["retry_after"]
 _PLACE_AT: Final = PUT_ANSWER.size
 _PLACE_SIZE: Final = PLACE.size
 _FIRST_WORD: Final = 8
+_CLOCK_REALTIME: Final = 0
+_MS_PER_S: Final = 1_000
+_NS_PER_MS: Final = 1_000_000
 _HALF: Final = int(Form.HALF)
 _CLIENT: Final = Sender.CLIENT.value
 _WAITING: Final = RequestStatus.WAITING.value
@@ -141,6 +144,18 @@ def reach(state: Any, point: int) -> None:
     """A failpoint: nothing but a comparison unless a test has armed this process."""
     if state.failpoint != 0:
         call_int(state.failpoint, point, 0, 0, 0)
+
+
+@helper
+def look_at_clock(states: Rows) -> None:
+    """Takes the time anew for requests that came after the caller's look at it: none is stored before its birth, nor
+    before what stands in front of it."""
+    state = states[0]
+    if state.clock == 0:
+        return
+    call_int(state.clock, _CLOCK_REALTIME, states.ctypes.data, 0, 0)
+    state.now_ms = state.clock_s * _MS_PER_S + state.clock_ns // _NS_PER_MS + state.ahead_ms
+    state.store_timestamp = max(state.store_timestamp, state.now_ms)
 
 
 @helper

@@ -50,7 +50,17 @@ from towline.kernels.jit.compiled import (
 )
 from towline.kernels.jit.rows import Sender
 
-from .append import ANSWER_MAX, APPENDER, FAILPOINTS, Appender, append_row, keep_answer, reach, write_answer
+from .append import (
+    ANSWER_MAX,
+    APPENDER,
+    FAILPOINTS,
+    Appender,
+    append_row,
+    keep_answer,
+    look_at_clock,
+    reach,
+    write_answer,
+)
 
 # Why `serve_ring` came back.
 EMPTY: Final = 0  # nothing is there, after as many spins as were allowed
@@ -283,6 +293,8 @@ def serve_ring(memory: Bytes, rings: Rows, requests: Rows, answers: Bytes, appen
         if not _is_sound(ring, seen):
             ring.tail = seen
             return BROKEN
+        if ring.tail != seen:
+            look_at_clock(appender[0])
         why = _serve_one(memory, ring, requests[state.requests], answers, appender)
         if why != EMPTY:
             return why
