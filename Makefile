@@ -51,7 +51,7 @@ bench-full: .venv/ready
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-header --extra server --extra demo --extra drill --extra spark --extra loadtest --extra peers --extra dev pyproject.toml -o requirements.lock
+		--no-header --extra server --extra demo --extra drill --extra connect --extra delta --extra loadtest --extra peers --extra dev pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -16,7 +16,10 @@ from .options import Json
 EXTRA = "spark"
 
 Master = Annotated[
-    str, typer.Option("--master", metavar="URL", help="Spark's master: local[*], spark://HOST:PORT, yarn, k8s://...")
+    str,
+    typer.Option(
+        "--master", metavar="URL", help="Spark's master: local[*], spark://HOST:PORT, yarn, k8s://..., sc://HOST"
+    ),
 ]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; give it several times.")

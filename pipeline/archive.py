@@ -4,27 +4,25 @@ A task decodes a segment, writes its files and reads them back; the driver moves
 the segment's manifest, which is the only truth (docs/decisions/0036). A run that is killed is simply run again.
 """
 
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from importlib import import_module
 from typing import Any, Final, Literal
 
-from towline.log.files.segment_files import sync_directory
+from towline.errors import MissingPackage
 from towline.log.state.archived import probe_of, save_archived
-from towline.runtime.locks import StoreLock
 from towline.spark.stores import StoreKind, StoreView
 
 from .archive_files import Order, Refused, Staged, archive_segment
-from .archive_manifest import STAGING, SUFFIX, Archive, ArchivedSegment, Head, publish_manifests
+from .archive_manifest import SUFFIX, Archive, ArchivedSegment, Head, publish_manifests
 from .errors import ArchiveOfAnother
 from .job import Column, Job, Plot, Result
+from .location import Location, Staging, location
 from .options import option, store_option
 from .progress import Progress
-from .scratch import Scratch, make_scratch
 from .tasks import SparkTasks, Tasks, waves
 
 NOBODY: Final = Progress()
@@ -36,7 +34,11 @@ _HOUR_MS: Final = 3_600_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveOptions:
     store: str = store_option()
-    out: str = option("Directory of the archive: a new one, or one of the same log to go on with.", metavar="DIR")
+    out: str = option(
+        "Where the archive is: a directory, or s3://BUCKET/PREFIX and the like; a new one, or one of the same log to "
+        "go on with.",
+        metavar="DIR|URI",
+    )
     older_than: float = option(
         "Only segments whose last message is so many hours old. A segment that is still written is never archived.",
         default=0.0,
@@ -48,6 +50,9 @@ class ArchiveOptions:
         "Leave word in the store (config/archived.json), by which cleaning goes with keep_until_archived. Not done for "
         "a backup or a real broker's store.",
         default=True,
+    )
+    table: Literal["none", "delta"] = option(
+        "Keep a Delta table over the files, too (needs towline[delta]).", default="none"
     )
     most: int | None = option("Archive so many segments at most, the oldest first.", default=None, least=1)
 
@@ -75,31 +80,42 @@ class Done:
     refused: list[Refused] = field(default_factory=list)
     until: int = 0
     left: int = 0  # full segments that were not asked for
+    added: int | None = None  # files, to the Delta table
 
 
 def archive(options: ArchiveOptions, tasks: Tasks, now_ms: int | None = None, progress: Progress = NOBODY) -> Done:
     """`now_ms` is the time that `older_than` goes by.
 
-    Raises what opening a store raises, NotAnArchive, ArchiveOfAnother, StoreTaken while another job writes there.
+    Raises what opening a store and a location raises, NotAnArchive, ArchiveOfAnother, TableFailed, MissingPackage,
+    LocationTaken while another job writes there.
     """
-    root = Path(options.out).resolve()
-    root.mkdir(parents=True, exist_ok=True)
-    lock = StoreLock(root / "lock")
+    table = _delta() if options.table == "delta" else None
+    where = location(options.out)
+    with where.held(), where.staging() as staging, StoreView.open(options.store) as view:
+        run = _Run(options, view, where, staging, tasks, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+        done = run.work(progress)
+        if table is not None:
+            done.added = table.bring_up(done.archive)
+        return done
+
+
+def _delta() -> Any:
+    """Loaded before the work begins, so that nobody waits for a table that cannot be made."""
     try:
-        with StoreView.open(options.store) as view:
-            run = _Run(options, view, root, tasks, time.time_ns() // 1_000_000 if now_ms is None else now_ms)
-            return run.work(progress)
-    finally:
-        lock.release()
+        return import_module("towline.pipeline.delta")
+    except ModuleNotFoundError as error:
+        raise MissingPackage(error.name or "deltalake", "delta") from None
 
 
 class _Run:
     """One run; the archive's lock is held."""
 
-    def __init__(self, options: ArchiveOptions, view: StoreView, root: Path, tasks: Tasks, now_ms: int) -> None:
-        self._options, self._view, self._tasks, self._now_ms = options, view, tasks, now_ms
+    def __init__(
+        self, options: ArchiveOptions, view: StoreView, where: Location, staging: Staging, tasks: Tasks, now_ms: int
+    ) -> None:
+        self._options, self._view, self._staging, self._tasks, self._now_ms = options, view, staging, tasks, now_ms
         head = Head(store_id=view.store_id, broker_name=view.broker_name, segment_size=view.segment_size)
-        self._done = Done(archive=Archive.make(root, head))
+        self._done = Done(archive=Archive.make(where, head))
         self._archive = self._done.archive
         self._check_same_log(head)
 
@@ -112,24 +128,18 @@ class _Run:
         if self._options.most is not None:
             done.left += max(0, len(wanted) - self._options.most)
             wanted = wanted[: self._options.most]
-        scratch = make_scratch(self._archive.root, STAGING)
-        try:
-            self._remove_unnamed()
-            self._leave_word()
-            for bases in waves(wanted, self._tasks):
-                self._wave(scratch, bases)
-                progress.report("published", len(done.made) + len(done.refused), len(wanted))
-        finally:
-            shutil.rmtree(
-                scratch.path, ignore_errors=True
-            )  # what is left of tasks that write yet, the next run removes
+        self._remove_unnamed()
+        self._leave_word()
+        for bases in waves(wanted, self._tasks):
+            self._wave(bases)
+            progress.report("published", len(done.made) + len(done.refused), len(wanted))
         return done
 
     # --- the log
 
     def _check_same_log(self, head: Head) -> None:
         """By name, and by the bytes of what both have. Raises ArchiveOfAnother."""
-        theirs, where = self._archive.head, str(self._archive.root)
+        theirs, where = self._archive.head, self._archive.where.text
         for name in ("store_id", "segment_size", "broker_name"):
             known, found = getattr(theirs, name), getattr(head, name)
             if known != found:
@@ -158,51 +168,37 @@ class _Run:
         until = last.base + view.segment_size
         ours = view.kind in (StoreKind.LIVE, StoreKind.STOPPED)
         if ours and self._options.tell and until > self._done.until:
-            save_archived(view.facts().store, view.segment_size, last.data_end, last.probe, self._archive.root)
+            save_archived(view.facts().store, view.segment_size, last.data_end, last.probe, self._archive.where.text)
         self._done.until = until
 
     # --- files
 
-    def _wave(self, scratch: Scratch, bases: Sequence[int]) -> None:
-        facts, compression = self._view.facts(), self._options.compression
-        orders = [
-            Order(facts=facts.only([base]), base=base, scratch=scratch, compression=compression) for base in bases
-        ]
+    def _wave(self, bases: Sequence[int]) -> None:
+        facts, how = self._view.facts(), self._options.compression
+        orders = [Order(facts=facts.only([base]), base=base, staging=self._staging, compression=how) for base in bases]
         staged = []
         for found in self._tasks.run("segments", archive_segment, orders):
             if isinstance(found, Refused):
                 self._done.refused.append(found)
             else:
                 staged.append(found)
-        self._publish(scratch, staged)
+        self._publish(staged)
         self._leave_word()
 
-    def _publish(self, scratch: Scratch, staged: Sequence[Staged]) -> None:
-        """Files first, durably under their names, then the manifests. Each directory is synced once."""
-        parents: set[Path] = set()
-        for each in staged:
-            for number, file in enumerate(each.segment.files):
-                target = self._archive.data_path(file)
-                for parent in (target.parent.parent, target.parent):
-                    if not parent.exists():
-                        parent.mkdir()
-                        parents.add(parent.parent)
-                each.staged(number).replace(target)
-                parents.add(target.parent)
-        for parent in parents:
-            sync_directory(parent)
-        segments = [each.segment for each in staged]
-        manifests = {self._archive.path_of(segment.base): asdict(segment) for segment in segments}
-        publish_manifests(manifests, scratch.path)
+    def _publish(self, staged: Sequence[Staged]) -> None:
+        """Files first, durably under their names, then the manifests."""
+        where, segments = self._archive.where, [each.segment for each in staged]
+        names = [file.name for segment in segments for file in segment.files]
+        where.move(list(zip((name for each in staged for name in each.names), names, strict=True)))
+        publish_manifests(where, {self._archive.manifest_of(segment.base): asdict(segment) for segment in segments})
         self._archive.segments |= {segment.base: segment for segment in segments}
         self._done.made += [segment.base for segment in segments]
 
     def _remove_unnamed(self) -> None:
         """Files whose manifest was never published: the driver was killed before."""
         named = {file.name for segment in self._archive.segments.values() for file in segment.files}
-        for path in (self._archive.root / "data").rglob(f"*{SUFFIX}"):
-            if str(path.relative_to(self._archive.root)) not in named:
-                path.unlink()
+        where = self._archive.where
+        where.remove(name for name in where.files("data") if name.endswith(SUFFIX) and name not in named)
 
 
 # --- the job
@@ -237,7 +233,8 @@ def _result(done: Done) -> Result:
             "log_bytes": log_bytes,
             "parquet_bytes": size,
             "until": done.until,
-            "archive": str(done.archive.root),
+            "archive": done.archive.where.text,
+            **({} if done.added is None else {"added_to_table": done.added}),
         },
         sentence=sentence,
         plots=_plots(segments.values()),

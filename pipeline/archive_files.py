@@ -4,7 +4,6 @@ The positions of the records are grouped before anything is decoded, so each fil
 at a time, whatever the number of topics, and no row is copied from batch to batch.
 """
 
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -24,14 +23,14 @@ from towline.arrow.decode import How, chosen
 from towline.arrow.errors import DamagedBody, DamagedRecord, damaged
 from towline.arrow.selection import Selection
 from towline.limits import MIB
-from towline.log.files.segment_files import sync_directory, sync_file
+from towline.log.files.segment_files import sync_file
 from towline.log.state.archived import probe_of
 from towline.spark.errors import MessagesGone
 from towline.spark.stores import StoreFacts
 
 from .archive_manifest import SUFFIX, ArchivedFile, ArchivedSegment, data_name
-from .errors import NotVerified, ScratchNotSeen
-from .scratch import Scratch
+from .errors import NotVerified
+from .location import Attempt, Staging
 
 EVERYTHING: Final = Selection(system=True, halves=True)
 GROUP_BYTES: Final = 64 * MIB  # of a row group, before it is compressed
@@ -64,19 +63,16 @@ class Order:
 
     facts: StoreFacts
     base: int
-    scratch: Scratch
+    staging: Staging
     compression: str
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A segment whose files stand in `directory`, numbered as in the manifest."""
+    """A segment whose files are kept under these names, in the order of the manifest."""
 
-    directory: str
+    names: tuple[str, ...]
     segment: ArchivedSegment
-
-    def staged(self, number: int) -> Path:
-        return Path(self.directory) / f"{number}{SUFFIX}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ class Refused:
 
 
 def archive_segment(order: Order) -> Staged | Refused:
-    """Writes and checks the files of a segment, synced, in a directory of this attempt.
+    """Writes and checks the files of a segment, and keeps them in the run's staging.
 
     Raises NotVerified, DiskFull and OSError, ScratchNotSeen where the run is over.
     """
@@ -118,23 +114,18 @@ def _problem(order: Order, found: Found, length: int) -> str:
 
 
 def _written(order: Order, log: NDArray[np.uint8], found: Found, *, plain: bool) -> Staged:
-    directory = order.scratch.path / f"{order.base}-{uuid.uuid4().hex}"
-    try:
-        directory.mkdir()
-    except FileNotFoundError:
-        raise ScratchNotSeen(order.scratch.root, order.scratch.machine) from None
     pending = []
-    with ThreadPoolExecutor(SYNCS) as pool:  # a file is synced and read back while the next one is written
-        groups = groups_of(log, order.base, found.positions, force_property_crc=order.facts.force_property_crc)
-        for number, (topic, day, positions) in enumerate(groups):
-            rows = chosen(log, order.base, positions, _MANY_VALUES, EVERYTHING, decompress=plain)
-            known = {"topic": topic, "brokerName": order.facts.broker_name}
-            path = directory / f"{number}{SUFFIX}"
-            wrote = _write(path, (_completed(batch, known) for batch in rows), order.compression, _CODED)
-            name = data_name(topic, day, order.base)
-            pending.append(pool.submit(_finished, path, wrote, len(positions), name, topic, day))
-    files = [each.result() for each in pending]
-    sync_directory(directory)
+    with order.staging.attempt() as attempt:
+        with ThreadPoolExecutor(SYNCS) as pool:  # a file is synced and read back while the next one is written
+            groups = groups_of(log, order.base, found.positions, force_property_crc=order.facts.force_property_crc)
+            for number, (topic, day, positions) in enumerate(groups):
+                rows = chosen(log, order.base, positions, _MANY_VALUES, EVERYTHING, decompress=plain)
+                known = {"topic": topic, "brokerName": order.facts.broker_name}
+                path = attempt.directory / f"{number}{SUFFIX}"
+                wrote = _write(path, (_completed(batch, known) for batch in rows), order.compression, _CODED)
+                name = data_name(topic, day, order.base)
+                pending.append(pool.submit(_finished, attempt, path, wrote, len(positions), name, topic, day))
+        kept = [each.result() for each in pending]
     data_end = order.base + found.end
     start = order.base + order.facts.start_in(order.base)
     probe = probe_of(order.facts.path_of(order.base), order.base, data_end)
@@ -145,9 +136,9 @@ def _written(order: Order, log: NDArray[np.uint8], found: Found, *, plain: bool)
         probe=probe,
         records=len(found.positions),
         plain=plain,
-        files=tuple(files),
+        files=tuple(file for _, file in kept),
     )
-    return Staged(str(directory), segment)
+    return Staged(tuple(name for name, _ in kept), segment)
 
 
 def _completed(batch: pa.RecordBatch, known: Mapping[str, str]) -> pa.RecordBatch:
@@ -246,9 +237,13 @@ def _compare(path: Path, wrote: Checked, expected: int) -> None:
         raise NotVerified(str(path), expected, read.rows)
 
 
-def _finished(path: Path, wrote: Checked, expected: int, name: str, topic: str, day: str) -> ArchivedFile:
+def _finished(
+    attempt: Attempt, path: Path, wrote: Checked, expected: int, name: str, topic: str, day: str
+) -> tuple[str, ArchivedFile]:
+    """(its name in the staging, what the manifest says of it)."""
     _compare(path, wrote, expected)
-    return _described(path, name, topic, day)
+    described = _described(path, name, topic, day)
+    return attempt.keep(path, described.crc), described
 
 
 def row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

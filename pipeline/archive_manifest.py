@@ -1,15 +1,16 @@
-"""An archive's directory: what was archived is what its manifests name, whatever else lies there.
+"""An archive's location: what was archived is what its manifests name, whatever else lies there.
 
     archive.json                      whose log it is; made with the archive
     segments/<base>.json              one for each archived segment, published at one stroke when its files are there
     data/topic=T/day=D/<base>.parquet the messages of one segment, topic and day (UTC, by store time), in log order
-    lock                              held while a job writes
+    lock, .lease-*                    held while a job writes: of a directory, of an object store
     .staging-*                        files of tasks; the next job removes what it finds
 
 Manifests carry the check of `towline.log.files.config_file`. A topic stands in a path as Hive writes it, `%` as `%25`.
 """
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -18,14 +19,18 @@ from urllib.parse import quote
 from towline.errors import MalformedFile
 from towline.format.files.topics import loads_fastjson
 from towline.log.files.config_file import CHECK, check_of, encode
-from towline.log.files.segment_files import segment_base, segment_name, sync_directory
-from towline.log.files.store_files import write_new
+from towline.log.files.segment_files import segment_base, segment_name
 
+from .directory import LOCK
 from .errors import NotAnArchive
+from .location import Location, location
+from .scratch import STAGING
 
 FORMAT: Final = 1
 SUFFIX: Final = ".parquet"
-STAGING: Final = ".staging"
+AT_ONCE: Final = 8  # manifests that are read: of an object store each is a round trip
+HEAD: Final = "archive.json"
+_SEGMENTS: Final = "segments"
 _SAFE: Final = "-_.|~"
 
 
@@ -100,47 +105,43 @@ class Head:
 class Archive:
     """An archive that is there."""
 
-    root: Path
+    where: Location
     head: Head
     segments: dict[int, ArchivedSegment] = field(default_factory=dict)
 
     @classmethod
-    def open(cls, root: str | Path) -> Self:
-        """With all its manifests. Raises NotAnArchive, MalformedFile."""
-        path = Path(root).resolve()
-        content = read_manifest(path / "archive.json")
+    def open(cls, text: str | Path) -> Self:
+        """With all its manifests. Raises NotAnArchive, MalformedFile, IllegalLocation, LocationFailed."""
+        return cls.at(location(str(text)))
+
+    @classmethod
+    def at(cls, where: Location) -> Self:
+        content = read_manifest(where, HEAD)
         if content is None:
-            raise NotAnArchive(str(path), "there is no archive.json in it")
-        made = cls(path, Head.of(content, str(path / "archive.json")))
-        for base, found in sorted(_manifests(path / "segments")):
-            made.segments[base] = found
+            raise NotAnArchive(where.text, f"there is no {HEAD} in it")
+        made = cls(where, Head.of(content, f"{where.text}/{HEAD}"))
+        made.segments |= sorted(_manifests(where))
         return made
 
     @classmethod
-    def make(cls, root: Path, head: Head) -> Self:
-        """Opens the archive, or makes an empty one; its lock is held.
+    def make(cls, where: Location, head: Head) -> Self:
+        """Opens the archive, or makes an empty one; its lock is held, and its staging is there.
 
-        Raises NotAnArchive for a directory of other things, MalformedFile.
+        Raises NotAnArchive for a location of other things, MalformedFile.
         """
-        root = root.resolve()
-        if (root / "archive.json").exists():
-            return cls.open(root)
-        others = [path.name for path in root.iterdir() if path.name != "lock" and not path.name.startswith(STAGING)]
+        entries = where.entries()
+        if HEAD in entries:
+            return cls.at(where)
+        others = [name for name in entries if name != LOCK and not name.startswith(STAGING)]
         if others:
-            raise NotAnArchive(
-                str(root), f"it holds other things ({', '.join(sorted(others)[:3])}) and no archive.json"
-            )
-        (root / "segments").mkdir()
-        (root / "data").mkdir()
-        publish_manifests({root / "archive.json": asdict(head)}, root)
-        return cls(root, head)
+            raise NotAnArchive(where.text, f"it holds other things ({', '.join(others[:3])}) and no {HEAD}")
+        publish_manifests(where, {HEAD: asdict(head)})
+        return cls(where, head)
 
-    def path_of(self, base: int) -> Path:
-        """The manifest of a segment."""
-        return self.root / "segments" / (segment_name(base) + ".json")
-
-    def data_path(self, file: ArchivedFile) -> Path:
-        return self.root / file.name
+    @staticmethod
+    def manifest_of(base: int) -> str:
+        """The name of a segment's manifest."""
+        return f"{_SEGMENTS}/{segment_name(base)}.json"
 
 
 def data_name(topic: str, day: str, base: int) -> str:
@@ -148,37 +149,36 @@ def data_name(topic: str, day: str, base: int) -> str:
     return f"data/topic={quote(topic, safe=_SAFE)}/day={day}/{segment_name(base)}{SUFFIX}"
 
 
-def publish_manifests(contents: Mapping[Path, dict[str, Any]], staging: Path) -> None:
-    """Makes each file appear whole, and all of them durable; one that is there is never replaced.
-
-    Raises DiskFull, StoreNotWritable, SyncFailed, FileExistsError.
-    """
-    for path, content in contents.items():
-        staged = staging / f"{STAGING}-{path.name}"
-        write_new(staged, encode(content))
-        path.hardlink_to(staged)
-        staged.unlink()
-    for parent in {path.parent for path in contents}:
-        sync_directory(parent)
+def publish_manifests(where: Location, contents: Mapping[str, dict[str, Any]]) -> None:
+    """Raises what `Location.publish` raises."""
+    where.publish({name: encode(content) for name, content in contents.items()})
 
 
-def read_manifest(path: Path) -> dict[str, Any] | None:
+def read_manifest(where: Location, name: str) -> dict[str, Any] | None:
     """None where there is no such file. Raises MalformedFile for one that is not whole."""
-    try:
-        content = loads_fastjson(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
+    data, path = where.read(name), f"{where.text}/{name}"
+    if data is None:
         return None
+    try:
+        content = loads_fastjson(data.decode("utf-8"), path)
     except UnicodeDecodeError as error:
-        raise MalformedFile(str(path), f"it is no text: {error}") from None
+        raise MalformedFile(path, f"it is no text: {error}") from None
     if content.pop(CHECK, None) != check_of(content):
-        raise MalformedFile(str(path), "its members do not fit its check")
+        raise MalformedFile(path, "its members do not fit its check")
     return content
 
 
-def _manifests(directory: Path) -> Iterator[tuple[int, ArchivedSegment]]:
-    for path in directory.iterdir():
-        base = segment_base(path.stem)
-        if path.suffix == ".json" and base is not None:
-            content = read_manifest(path)
-            assert content is not None, f"{path} was taken away"
-            yield base, ArchivedSegment.of(content, str(path))
+def _manifests(where: Location) -> Iterator[tuple[int, ArchivedSegment]]:
+    def read(name: str) -> tuple[int, ArchivedSegment]:
+        content = read_manifest(where, name)
+        assert content is not None, f"{name} was taken away"
+        base = segment_base(name.removeprefix(f"{_SEGMENTS}/").removesuffix(".json"))
+        assert base is not None
+        return base, ArchivedSegment.of(content, f"{where.text}/{name}")
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield from pool.map(read, filter(_is_manifest, where.files(_SEGMENTS)))
+
+
+def _is_manifest(name: str) -> bool:
+    return name.endswith(".json") and segment_base(name.removeprefix(f"{_SEGMENTS}/").removesuffix(".json")) is not None

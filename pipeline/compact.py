@@ -42,7 +42,11 @@ class CompactOptions(FromEither):
     tombstones: Literal["drop", "keep"] = option(
         "A key whose newest message has an empty body is gone, or is kept with it.", default="drop"
     )
-    out: str | None = option("Directory for Parquet files, new or empty.", default=None, metavar="DIR")
+    out: str | None = option(
+        "For Parquet files, new or empty: a directory, or s3://BUCKET/PREFIX and the like.",
+        default=None,
+        metavar="DIR|URI",
+    )
     into: str | None = option("Or a topic of a running node to send to.", default=None, metavar="TOPIC")
     endpoint: str | None = option("Where that node takes puts: tcp://host:port, ipc://path.", default=None)
     serve: str = option("Where it answers questions; found through the node by default.", default="")
@@ -122,7 +126,7 @@ def _offsets(newest: "DataFrame", tombstones: bool, tasks: int) -> "DataFrame":
 
 
 def _written(made: Output, topic: str, messages: Messages, offsets: "DataFrame") -> list[Written]:
-    done = _run(partial(write_kept, _with(messages, ALL), made.scratch), offsets)
+    done = _run(partial(write_kept, _with(messages, ALL), made.staging), offsets)
     facts = {"job": "compact", "topic": topic, "rows": sum(each.rows for each in done)}
     return made.publish(done, SUFFIX, facts)
 
@@ -161,7 +165,7 @@ def _result(done: Sequence[Written], counts: Mapping[str, int], options: Compact
         )
     kept = sum(each.rows for each in done)
     return Result(
-        rows=[(each.path, each.rows, 0, each.size) for each in done],
+        rows=[(each.name, each.rows, 0, each.size) for each in done],
         summary={**counts, "kept": kept, "files": len(done), "out": options.out},
         sentence=f"{_told(counts)}: {kept:,} kept in {many(len(done), 'file')}",
     )

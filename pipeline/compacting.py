@@ -3,10 +3,8 @@
 Newest is who stands last in the log.
 """
 
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -18,9 +16,8 @@ from towline.spark.idempotent_producer import IdempotentProducer
 
 from .archive_files import crc_of_file, write_parquet
 from .copying import Target, attempt, sendable, unique_keys
-from .errors import ScratchNotSeen
+from .location import Staging
 from .output import Written
-from .scratch import Scratch
 from .sources import Messages
 
 # Of a part: key (null: of messages without one), its newest message and where that is read, how many messages it has.
@@ -99,14 +96,15 @@ def _chosen(messages: Messages, part: int, offsets: Offsets) -> Iterator[pa.Reco
             yield found
 
 
-def write_kept(messages: Messages, scratch: Scratch, rows: Iterable[pa.RecordBatch]) -> Iterator[Written]:
+def write_kept(messages: Messages, staging: Staging, rows: Iterable[pa.RecordBatch]) -> Iterator[Written]:
     """A Parquet file for each part, in the run's staging, checked. Raises NotVerified, ScratchNotSeen."""
     for part, offsets in kept(messages, rows):
-        path = scratch.path / uuid.uuid4().hex
-        if not scratch.path.is_dir():
-            raise ScratchNotSeen(scratch.root, scratch.machine)
-        write_parquet(path, _chosen(messages, part, offsets), "zstd", expected=len(offsets))
-        yield Written(str(path), len(offsets), path.stat().st_size, crc_of_file(Path(path)))
+        with staging.attempt() as attempt:
+            path = attempt.directory / "part"
+            write_parquet(path, _chosen(messages, part, offsets), "zstd", expected=len(offsets))
+            size, crc = path.stat().st_size, crc_of_file(path)
+            name = attempt.keep(path, crc)
+        yield Written(name, len(offsets), size, crc)
 
 
 def send_kept(messages: Messages, target: Target, rows: Iterable[pa.RecordBatch]) -> Iterator[Written]:

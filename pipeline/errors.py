@@ -33,7 +33,9 @@ class IllegalMaster(TowlineError, remedy=Remedy.FIX_CALL):
     master: str
     problem: str
     template = "--master {master}: {problem}"
-    advice = "give --master local[*], spark://HOST:PORT, yarn or k8s://..., as spark-submit takes them"
+    advice = (
+        "give --master local[*], spark://HOST:PORT, yarn or k8s://..., as spark-submit takes them, or sc://HOST:PORT"
+    )
 
 
 class SparkNotStarted(TowlineError, remedy=Remedy.FIX_SETTINGS):
@@ -131,8 +133,47 @@ class NotVerified(TowlineError, remedy=Remedy.FIX_DISK):
 class NoSuchMessages(TowlineError, remedy=Remedy.FIX_CALL):
     where: str
     topic: str
-    template = "{where} holds no message of topic {topic}"
-    advice = "look at the topics that are there; system topics need --system"
+    known: str
+    template = "{where} holds no message of topic {topic}, but of {known}"
+    advice = "give --topic one of those that are there"
+
+
+class IllegalLocation(TowlineError, remedy=Remedy.FIX_CALL):
+    where: str
+    problem: str
+    template = "nothing can stand at {where}: {problem}"
+    advice = "give a directory, or s3://BUCKET/PREFIX, gs://..., hdfs://...; credentials come from the environment"
+
+
+class LocationFailed(TowlineError, remedy=Remedy.RETRY):
+    """An object store does not do what was asked."""
+
+    where: str
+    said: str
+    template = "{where}: {said}"
+    advice = "look at the bucket, at AWS_ENDPOINT_URL, AWS_REGION and the credentials, or what else the store needs"
+
+
+class LocationTaken(TowlineError, remedy=Remedy.RETRY):
+    where: str
+    host: str
+    pid: int
+    left_s: int
+    template = "another job writes to {where}: process {pid} of {host}"
+    advice = "wait for it; after one that was killed run this job again, {left_s} s later at most"
+
+
+class LocationLost(TowlineError, remedy=Remedy.RETRY):
+    where: str
+    template = "this job could not say for too long that it writes to {where}: another one may have begun"
+    advice = "nothing more was published; run the job again"
+
+
+class TableFailed(TowlineError, remedy=Remedy.RETRY):
+    where: str
+    said: str
+    template = "the Delta table at {where} was not brought up to the archive, which is whole: {said}"
+    advice = "run the job again with --table delta, which adds what is missing"
 
 
 class OutputTaken(TowlineError, remedy=Remedy.FIX_CALL):

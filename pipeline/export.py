@@ -3,7 +3,6 @@
 A task decodes its part and writes its file; docs/decisions/0036 says why nothing goes through the JVM's writers.
 """
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -20,13 +19,13 @@ from towline.log.files.segment_files import sync_file
 from towline.spark.reading import Partition
 
 from .archive_files import DICTIONARY, crc_of_file, row_groups
-from .errors import BodyNotText, IllegalOption, ScratchNotSeen
+from .errors import BodyNotText, IllegalOption
 from .export_text import Bodies, NotUtf8, csv_lines, json_lines, with_bodies
 from .job import Column, Job, Result, many
+from .location import Staging, location
 from .options import option
 from .output import Written, output
 from .progress import Progress
-from .scratch import Scratch
 from .sources import FromEither, Messages, messages_of
 from .tasks import SparkTasks, Tasks
 
@@ -37,7 +36,9 @@ _SUFFIXES: Final = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions(FromEither):
-    out: str = option("Directory for the files, new or empty.", metavar="DIR")
+    out: str = option(
+        "For the files, new or empty: a directory, or s3://BUCKET/PREFIX and the like.", metavar="DIR|URI"
+    )
     format: Literal["jsonl", "csv", "parquet"] = option("Of the files.")
     body: Literal["utf8", "base64", "hex", "binary"] | None = option(
         "How bodies are written; utf8 refuses what is none, binary is for parquet alone. Default: binary for parquet, "
@@ -67,7 +68,7 @@ class How:
     format: Format
     body: Bodies
     compression: str
-    scratch: Scratch
+    staging: Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def export(options: ExportOptions, tasks: Tasks) -> list[Written]:
             format=options.format,
             body=body,
             compression=options.compression,
-            scratch=made.scratch,
+            staging=made.staging,
         )
         done = []
         for each in tasks.run("messages", partial(write_part, how), messages.partitions):
@@ -125,20 +126,18 @@ def suffix_of(format: Format, compression: str) -> str:
 
 
 def write_part(how: How, part: Partition) -> Written | NotText:
-    """One file in the run's staging, synced. Raises ScratchNotSeen where the run is over."""
-    path = how.scratch.path / uuid.uuid4().hex
-    try:
-        rows = _write_parquet(how, part, path) if how.format == "parquet" else _write_text(how, part, path)
-    except _Refused as refused:
-        return refused.message
-    except FileNotFoundError:
-        if how.scratch.path.is_dir():
-            raise
-        raise ScratchNotSeen(how.scratch.root, how.scratch.machine) from None
-    if not rows:
-        return Written("", 0, 0, 0)
-    sync_file(path)
-    return Written(str(path), rows, path.stat().st_size, crc_of_file(path))
+    """One file in the run's staging. Raises ScratchNotSeen where the run is over."""
+    with how.staging.attempt() as attempt:
+        path = attempt.directory / "part"
+        try:
+            rows = _write_parquet(how, part, path) if how.format == "parquet" else _write_text(how, part, path)
+        except _Refused as refused:
+            return refused.message
+        if not rows:
+            return Written("", 0, 0, 0)
+        sync_file(path)
+        size, crc = path.stat().st_size, crc_of_file(path)
+        return Written(attempt.keep(path, crc), rows, size, crc)
 
 
 class _Refused(Exception):
@@ -191,8 +190,8 @@ def run(spark: Any, options: ExportOptions, progress: Progress) -> Result:
     parts = export(options, SparkTasks(spark, progress))
     rows, size = sum(part.rows for part in parts), sum(part.size for part in parts)
     return Result(
-        rows=[(part.path, part.rows, part.size, part.crc) for part in parts],
-        summary={"messages": rows, "bytes": size, "files": len(parts), "out": str(Path(options.out).resolve())},
+        rows=[(part.name, part.rows, part.size, part.crc) for part in parts],
+        summary={"messages": rows, "bytes": size, "files": len(parts), "out": location(options.out).text},
         sentence=f"{many(rows, 'message')} in {many(len(parts), 'file')} of {size:,} bytes",
     )
 

@@ -1,34 +1,30 @@
-"""A directory of files that one run makes: all of them, or for its readers none.
+"""Files that one run makes in a location: all of them, or for its readers none.
 
 Tasks write under names of their own; the driver moves what counts to the files' names and publishes `manifest.json` at
 one stroke. What a run left that was killed, the next one removes, because no manifest names it.
 """
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from towline.log.files.segment_files import sync_directory
-from towline.runtime.locks import StoreLock
-
-from .archive_manifest import STAGING, publish_manifests
+from .archive_manifest import publish_manifests
+from .directory import LOCK
 from .errors import OutputTaken
-from .scratch import Scratch, make_scratch
+from .location import Location, Staging, location
+from .scratch import STAGING
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = 1
 _PART: Final = "part-"
-_LOCK: Final = "lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that a task wrote and synced; "" where there was nothing to write."""
+    """A file that a task wrote, which is kept; "" where there was nothing to write."""
 
-    path: str
+    name: str  # in the location
     rows: int
     size: int
     crc: int
@@ -36,43 +32,32 @@ class Written:
 
 @dataclass(frozen=True)
 class Output:
-    """The directory while its lock is held and its staging is there."""
+    """The location while its lock is held and its staging is there."""
 
-    root: Path
-    scratch: Scratch
+    where: Location
+    staging: Staging
 
     def publish(self, written: Sequence[Written], suffix: str, facts: Mapping[str, Any]) -> list[Written]:
         """`part-00000`, ... in the order given, then the manifest with `facts`; what stands there now."""
-        parts: list[Written] = []
-        for each in written:
-            if each.path:
-                target = self.root / f"{_PART}{len(parts):05d}{suffix}"
-                Path(each.path).replace(target)
-                parts.append(Written(target.name, each.rows, each.size, each.crc))
-        sync_directory(self.root)
-        content = {"format": FORMAT, **facts, "files": [asdict(part) for part in parts]}
-        publish_manifests({self.root / MANIFEST: content}, self.scratch.path)
+        kept = [each for each in written if each.name]
+        parts = [replace(each, name=f"{_PART}{number:05d}{suffix}") for number, each in enumerate(kept)]
+        self.where.move([(each.name, part.name) for each, part in zip(kept, parts, strict=True)])
+        files = [{"path": part.name, "rows": part.rows, "size": part.size, "crc": part.crc} for part in parts]
+        publish_manifests(self.where, {MANIFEST: {"format": FORMAT, **facts, "files": files}})
         return parts
 
 
 @contextmanager
-def output(path: str) -> Iterator[Output]:
-    """Raises OutputTaken, StoreTaken while another job writes there."""
-    root = Path(path).resolve()
-    root.mkdir(parents=True, exist_ok=True)
-    lock = StoreLock(root / _LOCK)
-    try:
-        if (root / MANIFEST).exists():
-            raise OutputTaken(str(root), "it holds what a job has finished")
-        for found in sorted(root.iterdir()):
-            if not (found.name.startswith((_PART, STAGING)) or found.name == _LOCK):
-                raise OutputTaken(str(root), f"it holds {found.name}, which is no job's")
-        for left in root.glob(f"{_PART}*"):
-            left.unlink()
-        scratch = make_scratch(root, STAGING)
-        try:
-            yield Output(root, scratch)
-        finally:
-            shutil.rmtree(scratch.path, ignore_errors=True)
-    finally:
-        lock.release()
+def output(text: str) -> Iterator[Output]:
+    """Raises OutputTaken, IllegalLocation, and LocationTaken while another job writes there."""
+    where = location(text)
+    with where.held():
+        entries = where.entries()
+        if MANIFEST in entries:
+            raise OutputTaken(where.text, "it holds what a job has finished")
+        for name in entries:
+            if not (name.startswith((_PART, STAGING)) or name == LOCK):
+                raise OutputTaken(where.text, f"it holds {name}, which is no job's")
+        where.remove(name for name in entries if name.startswith(_PART))
+        with where.staging() as staging:
+            yield Output(where, staging)

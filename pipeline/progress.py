@@ -2,9 +2,9 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # a job without a JVM, and the registry, load no pyspark
     from pyspark import StatusTracker
@@ -12,6 +12,11 @@ if TYPE_CHECKING:  # a job without a JVM, and the registry, load no pyspark
 
 EVERY_S: Final = 0.2
 Show = Callable[[str, int, int | None], None]  # what is done, how many of it, of how many (None: not known)
+
+
+def is_remote(spark: "SparkSession") -> bool:
+    """Whether the session is one of Spark Connect, which has no context."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 class Progress:
@@ -31,6 +36,10 @@ class Progress:
         if self._show is None:
             yield
             return
+        if is_remote(spark):
+            with self._told_by(spark, what):
+                yield
+            return
         group = f"{what} {uuid.uuid4().hex[:8]}"
         context = spark.sparkContext
         context.setJobGroup(group, what, interruptOnCancel=True)
@@ -45,6 +54,26 @@ class Progress:
             watcher.join()
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
             context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+    @contextmanager
+    def _told_by(self, spark: "SparkSession", what: str) -> Iterator[None]:
+        """The client of Spark Connect hears of tasks by itself."""
+        seen: dict[int, tuple[int, int]] = {}
+
+        def heard(stages: Iterable[Any] | None, *_: Any, **__: Any) -> None:
+            for stage in stages or ():
+                seen[stage.stage_id] = stage.num_completed_tasks, stage.num_tasks
+            done, total = (sum(column) for column in zip(*seen.values(), strict=True)) if seen else (0, 0)
+            self.report(what, done, total or None)
+
+        handler: Any = heard
+        spark.registerProgressHandler(handler)
+        try:
+            yield
+        finally:
+            spark.removeProgressHandler(handler)
+            total = sum(tasks for _, tasks in seen.values())
+            self.report(what, total, total or None)
 
     def _watch(self, tracker: "StatusTracker", group: str, what: str, ended: threading.Event) -> None:
         total = 0

@@ -116,7 +116,7 @@ def source_of(store: str) -> str:
 def source_of_archive(path: str) -> str:
     """That of the store it was made of, so that `replay` and `restore` do not double each other."""
     archive = Archive.open(path)
-    return archive.head.store_id or str(archive.root)
+    return archive.head.store_id or archive.where.text
 
 
 def run(spark: Any, options: ReplayOptions, progress: Progress) -> Result:

@@ -12,7 +12,7 @@ from .tasks import SparkTasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions(CopyOptions):
-    archive: str = option("Archive that `archive` made.", metavar="DIR")
+    archive: str = option("Archive that `archive` made.", metavar="DIR|URI")
 
 
 def run(spark: Any, options: RestoreOptions, progress: Progress) -> Result:

@@ -16,6 +16,7 @@ from .job import Job, Result, document_of
 from .options import made
 from .progress import Progress
 
+_IN_WORDS_OF_JOBS: Final = ("onCorruption=skip", "--on-corruption skip")  # an option of the source, and of a job
 _REPORT_EXTRA: Final = "drill"  # it brings matplotlib
 
 
@@ -76,7 +77,8 @@ def _run(
         except TowlineError:
             raise
         except sessions.SPARK_ERRORS as error:
-            raise JobFailed(name, sessions.sentence_of(error), sessions.kept_log(error)) from error
+            said = sessions.sentence_of(error).replace(*_IN_WORDS_OF_JOBS)
+            raise JobFailed(name, said, sessions.kept_log(error)) from error
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from typing import Final
 
 from .errors import AttemptsGoOn, ScratchNotSeen
 
+STAGING: Final = ".staging"  # how the scratch of a job in its location begins
 _LOCK: Final = "attempts"
 _TOKEN_MAX: Final = 64
 _POLL_S: Final = 0.02

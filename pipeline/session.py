@@ -13,8 +13,9 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
@@ -22,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from towline.errors import MissingPackage
 from towline.spark_python import COMMAND
 from towline.start import home
 
@@ -47,7 +49,13 @@ ON_THIS_MACHINE: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
 }
+CONNECTED: Final[Mapping[str, str]] = {  # of COMMON, what a session of its own may set on a server
+    name: value for name, value in COMMON.items() if name.startswith("spark.sql.")
+}
+_CONNECT: Final = "towline.pipeline.connect"
 _LOCAL_URL: Final = re.compile(r"local(\[(\*|\d+)(\s*,\s*\d+)?\])?")
+CONNECT: Final = "sc://"
+_CONNECT_URL: Final = re.compile(r"sc://[^\s/:]+(:\d+)?(/(;\S*)?)?")
 _REMOTE_URL: Final = re.compile(r"spark://\S+:\d+|yarn|k8s://\S+|local-cluster\[\d+,\d+,\d+\]")
 _NO_MODULE: Final = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 _SHIP_IT: Final = "make a zip by `towline pipeline ship FILE` and send it along, by --py-files FILE or addPyFile"
@@ -80,11 +88,8 @@ def worker_python() -> str:
 
 def check_master(master: str) -> None:
     """Raises IllegalMaster."""
-    if _LOCAL_URL.fullmatch(master) or _REMOTE_URL.fullmatch(master):
-        return
-    if master.startswith("sc://"):
-        raise IllegalMaster(master, "jobs need a session of their own, not one of Spark Connect")
-    raise IllegalMaster(master, "it is no master URL")
+    if not any(known.fullmatch(master) for known in (_LOCAL_URL, _REMOTE_URL, _CONNECT_URL)):
+        raise IllegalMaster(master, "it is no master URL")
 
 
 def session(master: str | None = None, name: str = "towline", **conf: str) -> SparkSession:
@@ -128,7 +133,15 @@ def session(master: str | None = None, name: str = "towline", **conf: str) -> Sp
 
 @contextmanager
 def running(master: str | None, name: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session for one job. What was started for it is ended with it, the JVM too; an active session stays."""
+    """A session for one job. What was started for it is ended with it, the JVM too; an active session stays.
+
+    Raises what `session` raises; MissingPackage where a server of Spark Connect is asked for without its client.
+    """
+    if master is not None and master.startswith(CONNECT):
+        check_master(master)
+        with _connect().connected(master, name, {**CONNECTED, **conf}) as remote:
+            yield remote
+        return
     before = SparkSession.getActiveSession()
     spark = session(master, name, **conf)
     try:
@@ -136,6 +149,13 @@ def running(master: str | None, name: str, conf: Mapping[str, str]) -> Iterator[
     finally:
         if before is None:
             end(spark)
+
+
+def _connect() -> Any:
+    try:
+        return import_module(_CONNECT)
+    except ImportError as error:  # a PySparkImportError names the package that it lacks
+        raise MissingPackage(error.name or "grpcio", "connect") from None
 
 
 def end(spark: SparkSession) -> None:

@@ -1,8 +1,7 @@
 """Sources of messages: the files of a store or an archive, chosen alike, read by the same tasks. No Spark."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -23,8 +22,10 @@ from towline.spark.reading import Partition, Reading, read
 from .archive_manifest import Archive, ArchivedFile
 from .choice import Care, MessageChoice
 from .errors import ArchiveDamaged, IllegalOption, NoSuchMessages
+from .location import Location, location
 from .options import option
 
+TOPICS_NAMED: Final = 10  # in a sentence
 _JUDGED: Final = ("queueId", "tags", "storeTimestamp", "sysFlag")
 _HALVES: Final = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 
@@ -36,7 +37,7 @@ class FromEither(Care):
     store: str | None = option(
         "Store directory: of a node, live or stopped, a backup, or of a real broker.", default=None, metavar="DIR"
     )
-    archive: str | None = option("Archive to read instead of a store.", default=None, metavar="DIR")
+    archive: str | None = option("Archive to read instead of a store.", default=None, metavar="DIR|URI")
     topic: tuple[str, ...] = option("Only this topic; give it several times.", default=(), metavar="NAME")
     tags: str = option("Only messages with one of these tags, as a subscription has them: a || b.", default="*")
     since: str | None = option("Stored then or later; 2026-01-31T12:00, UTC unless it says.", default=None)
@@ -84,13 +85,18 @@ def archived(archive: Archive, selection: Selection) -> tuple[Partition, ...]:
     known = {file.topic for segment in archive.segments.values() for file in segment.files}
     for topic in sorted(selection.topics or ()):
         if topic not in known:
-            raise NoSuchMessages(str(archive.root), topic)
+            raise NoSuchMessages(archive.where.text, topic, _listed(sorted(known)))
     found = []
     for _, segment in sorted(archive.segments.items()):
         files = tuple(file for file in segment.files if _may_hold(file, selection))
         if files:
-            found.append(ArchivedPartition(str(archive.root), files, segment.plain))
+            found.append(ArchivedPartition(archive.where.text, files, segment.plain))
     return tuple(found)
+
+
+def _listed(topics: Sequence[str]) -> str:
+    more = f" and {len(topics) - TOPICS_NAMED} more" if len(topics) > TOPICS_NAMED else ""
+    return ", ".join(topics[:TOPICS_NAMED]) + more if topics else "none"
 
 
 def _may_hold(file: ArchivedFile, selection: Selection) -> bool:
@@ -105,7 +111,7 @@ def _may_hold(file: ArchivedFile, selection: Selection) -> bool:
 class ArchivedPartition:
     """Files of one segment. Of one topic its messages come in the log's order: days follow each other."""
 
-    root: str
+    where: str  # the archive's location
     files: tuple[ArchivedFile, ...]
     plain: bool
 
@@ -114,7 +120,7 @@ class ArchivedPartition:
         schema = schema_of(how.columns)
         wanted = list(dict.fromkeys((*how.columns, *_JUDGED, "commitLogOffset")))
         for file in sorted(self.files, key=lambda each: each.first):
-            for batch in _batches_of(Path(self.root) / file.name, wanted, how.batch_rows):
+            for batch in _batches_of(location(self.where), file.name, wanted, how.batch_rows):
                 kept = batch.filter(_judged(batch, how.selection))
                 if not kept.num_rows:
                     continue
@@ -124,13 +130,13 @@ class ArchivedPartition:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _batches_of(path: Path, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+def _batches_of(where: Location, name: str, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """Every page is compared with its checksum. Raises ArchiveDamaged."""
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as opened:
+        with where.open(name) as file, pq.ParquetFile(file, page_checksum_verification=True) as opened:
             yield from opened.iter_batches(rows, columns=columns)
     except (OSError, pa.ArrowException) as error:
-        raise ArchiveDamaged(str(path), str(error)) from None
+        raise ArchiveDamaged(f"{where.text}/{name}", str(error)) from None
 
 
 def _judged(batch: pa.RecordBatch, selection: Selection) -> pa.BooleanArray:

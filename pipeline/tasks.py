@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
-from .progress import Progress
+from .progress import Progress, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAVE: Final = 4  # tasks for each core before the driver publishes what is done
+# A server of Spark Connect shows no context: a range without a number of partitions has as many as run at once.
+_PARALLEL: Final = "select count(distinct spark_partition_id()) from range(65536)"
 _DONE: Final = pa.schema([pa.field("done", pa.binary(), nullable=False)])
 
 Part = TypeVar("Part")
@@ -43,7 +45,9 @@ class SparkTasks:
 
     @property
     def parallel(self) -> int:
-        return self.spark.sparkContext.defaultParallelism
+        if not is_remote(self.spark):
+            return self.spark.sparkContext.defaultParallelism
+        return int(self.spark.sql(_PARALLEL).collect()[0][0])
 
     def run(self, what: str, work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
         if not parts:

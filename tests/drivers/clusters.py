@@ -27,8 +27,9 @@ _URL: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 class Cluster:
     """`with` starts it and ends every process of it, executors too."""
 
-    def __init__(self, root: Path, workers: int) -> None:
-        self.root, self._workers, self.url = root, workers, ""
+    def __init__(self, root: Path, workers: int, *, memory: str = "512m", bare: bool = False) -> None:
+        """`memory` of a worker; `bare`: its Python has no package at all."""
+        self.root, self._workers, self.url, self._memory, self._bare = root, workers, "", memory, bare
         root.mkdir()
         self._started: list[subprocess.Popen[bytes]] = []
         self.python = self._alone()
@@ -92,7 +93,7 @@ class Cluster:
         watch.await_gone(END_S)
 
     def _worker(self, name: str) -> Path:
-        size = ("--cores", "1", "--memory", "512m", "--work-dir", str(self.root / name), "--webui-port", "0")
+        size = ("--cores", "1", "--memory", self._memory, "--work-dir", str(self.root / name), "--webui-port", "0")
         return self._daemon(name, "worker.Worker", "--host", "127.0.0.1", *size, self.url)
 
     def _daemon(self, name: str, of: str, *arguments: str) -> Path:
@@ -127,7 +128,7 @@ class Cluster:
     def _alone(self) -> Path:
         """A Python without the editable installation, whose .pth file -S leaves alone."""
         script = self.root / "python"
-        packages = sysconfig.get_paths()["purelib"]
+        packages = "" if self._bare else sysconfig.get_paths()["purelib"]
         script.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
         script.chmod(0o755)
         return script

@@ -55,7 +55,7 @@ class Copying:
             self._run(kills, draw)
         finally:
             if self._next is not None:
-                self._kill(self._next)
+                kill(self._next)
 
     def _run(self, kills: int, draw: random.Random) -> None:
         size = self._record_size()
@@ -68,7 +68,7 @@ class Copying:
                 lambda life=life, until=until: self._end() > until or life.poll() is not None, LIFE_S, "a driver writes"
             )
             assert life.poll() is None, f"the driver ended with {life.returncode}: {_said(life)}"
-            self._kill(life)
+            kill(life)
             self.replayed += not self._is_committed()
         life = self._begin(last=True)
         _, said = life.communicate(timeout=LIFE_S)
@@ -110,15 +110,6 @@ class Copying:
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=REPOSITORY, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT)
 
-    def _kill(self, life: "subprocess.Popen[bytes]") -> None:
-        """The driver and its JVM at once; the workers of its tasks notice, and may write on until they do."""
-        processes = psutil.Process(life.pid).children(recursive=True)
-        watch = Watch(process.pid for process in processes)
-        for process in [*(one for one in processes if one.name() == "java"), psutil.Process(life.pid)]:
-            process.kill()
-        life.communicate()
-        watch.await_gone(LIFE_S)
-
     def _end(self) -> int:
         return self.node.at(Position.APPENDED)
 
@@ -133,6 +124,16 @@ class Copying:
     def _record_size(self) -> int:
         """Bytes of a copy, roughly."""
         return 88 + 10 + 1 + len(TOPIC) + 2 + 42
+
+
+def kill(driver: "subprocess.Popen[bytes]") -> None:
+    """The driver and its JVM at once; the workers of its tasks notice, and may write on until they do."""
+    processes = psutil.Process(driver.pid).children(recursive=True)
+    watch = Watch(process.pid for process in processes)
+    for process in [*(one for one in processes if one.name() == "java"), psutil.Process(driver.pid)]:
+        process.kill()
+    driver.communicate()
+    watch.await_gone(LIFE_S)
 
 
 def _said(life: "subprocess.Popen[bytes]") -> str:

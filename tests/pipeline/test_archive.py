@@ -15,15 +15,17 @@ import pytest
 from tests.pipeline.loop import Loop
 from tests.spark.stores import SEGMENT, MadeStore
 from towline.arrow.columns import COLUMNS, SCHEMA
-from towline.errors import MalformedFile, StoreTaken
+from towline.errors import MalformedFile
 from towline.format.record.forms import HALF_TOPIC
 from towline.format.record.record import COMPRESSED
 from towline.log.state.archived import archived_until
 from towline.pipeline import archive as job
 from towline.pipeline import archive_files
 from towline.pipeline.archive import ARCHIVED, REFUSED, THERE, ArchiveOptions, archive
-from towline.pipeline.archive_manifest import STAGING, SUFFIX, Archive, data_name, read_manifest
-from towline.pipeline.errors import ArchiveOfAnother, NotAnArchive, NotVerified
+from towline.pipeline.archive_manifest import SUFFIX, Archive, data_name, read_manifest
+from towline.pipeline.errors import ArchiveOfAnother, LocationTaken, NotAnArchive, NotVerified
+from towline.pipeline.location import location
+from towline.pipeline.scratch import STAGING
 
 DAY_MS = 86_400_000
 POINTS = (5, 20, 30, 44)  # steps of a run after which its driver is killed
@@ -68,7 +70,7 @@ def held(out: Path) -> list[dict[str, Any]]:
     opened, rows, names = Archive.open(out), [], set()
     for segment in opened.segments.values():
         for file in segment.files:
-            table = pq.read_table(opened.data_path(file), partitioning=None)
+            table = pq.read_table(out / file.name, partitioning=None)
             assert table.schema.remove_metadata() == SCHEMA
             here = table.to_pylist(maps_as_pydicts="strict")
             assert [row["topic"] for row in here] == [file.topic] * file.rows
@@ -78,7 +80,7 @@ def held(out: Path) -> list[dict[str, Any]]:
             assert (offsets[0], offsets[-1]) == (file.first, file.last)
             times = [int(1000 * row["storeTimestamp"].timestamp()) for row in here]
             assert (min(times), max(times)) == (file.first_ms, file.last_ms)
-            assert archive_files.crc_of_file(opened.data_path(file)) == file.crc
+            assert archive_files.crc_of_file(out / file.name) == file.crc
             names.add(file.name)
             rows += here
     there = {str(path.relative_to(out)) for path in (out / "data").rglob("*") if path.is_file()}
@@ -287,7 +289,7 @@ def test_one_job_at_a_time(store, tmp_path):
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline()
-        with pytest.raises(StoreTaken):
+        with pytest.raises(LocationTaken):
             archived(store, tmp_path / "out")
         assert other.stdin is not None
         other.stdin.close()
@@ -301,14 +303,14 @@ def test_a_manifest_with_a_flipped_bit_is_refused(store, tmp_path):
     with pytest.raises(MalformedFile, match="check"):
         Archive.open(tmp_path / "out")
     path.write_text(text)
-    assert read_manifest(path) is not None
+    assert read_manifest(location(str(tmp_path / "out")), f"segments/{0:020d}.json") is not None
 
 
 def test_a_file_says_the_plain_schema_whatever_its_columns_are_written_from(store, tmp_path):
     done = archived(store, tmp_path / "out")
     for segment in done.archive.segments.values():
         for file in segment.files:
-            path = done.archive.data_path(file)
+            path = tmp_path / "out" / file.name
             assert pq.read_schema(path).equals(SCHEMA)
             found = pq.ParquetFile(path).read()
             assert found["topic"].unique().to_pylist() == [file.topic]

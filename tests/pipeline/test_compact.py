@@ -15,8 +15,8 @@ from towline.pipeline.archive import ArchiveOptions, archive
 from towline.pipeline.compact import CompactOptions
 from towline.pipeline.compacting import NEWEST, Key, kept, newest_in, write_kept
 from towline.pipeline.errors import IllegalOption
+from towline.pipeline.location import location
 from towline.pipeline.progress import Progress
-from towline.pipeline.scratch import make_scratch
 from towline.pipeline.sources import FromEither, messages_of
 
 TOPIC = "Prices"
@@ -94,10 +94,10 @@ def test_the_kept_ones_of_a_part_are_written_once(source, tmp_path):
     wanted = [row for row in expected if row["commitLogOffset"] in here]
     offsets = pa.array([row["commitLogOffset"] for row in reversed(wanted)], pa.int64())
     rows = pa.record_batch({"part": pa.array([number] * len(wanted), pa.int32()), "offset": offsets})
-    scratch = make_scratch(tmp_path, "x")
     assert [part for part, _ in kept(messages, [rows.slice(0, 5), rows.slice(5)])] == [number]
-    (written,) = write_kept(messages, scratch, [rows.slice(0, 5), rows.slice(5)])
-    assert pq.read_table(written.path).to_pylist(maps_as_pydicts="strict") == wanted
+    with location(str(tmp_path)).staging() as staging:
+        (written,) = write_kept(messages, staging, [rows.slice(0, 5), rows.slice(5)])
+        assert pq.read_table(tmp_path / written.name).to_pylist(maps_as_pydicts="strict") == wanted
 
 
 @pytest.mark.parametrize(

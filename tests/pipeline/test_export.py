@@ -56,7 +56,7 @@ def shown(store: MadeStore) -> list[dict[str, Any]]:
 
 
 def lines_of(out: Any, written: list[output.Written]) -> list[dict[str, Any]]:
-    texts = [(out / each.path).read_text(encoding="utf-8") for each in written]
+    texts = [(out / each.name).read_text(encoding="utf-8") for each in written]
     rows = [json.loads(line) for text in texts for line in text.split("\n")[:-1]]
     return sorted(rows, key=lambda row: row["commitLogOffset"])
 
@@ -64,13 +64,13 @@ def lines_of(out: Any, written: list[output.Written]) -> list[dict[str, Any]]:
 def test_json_lines(store, tmp_path):
     written = exported(store, tmp_path / "out")
     assert lines_of(tmp_path / "out", written) == list(map(plain, shown(store)))
-    assert all(each.crc == zlib.crc32((tmp_path / "out" / each.path).read_bytes()) for each in written)
+    assert all(each.crc == zlib.crc32((tmp_path / "out" / each.name).read_bytes()) for each in written)
     manifest = json.loads((tmp_path / "out" / output.MANIFEST).read_text())
     assert manifest["rows"] == len(shown(store)) == sum(file["rows"] for file in manifest["files"])
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "lock",
         output.MANIFEST,
-        *(each.path for each in written),
+        *(each.name for each in written),
     }
 
 
@@ -78,7 +78,7 @@ def test_csv(store, tmp_path):
     written = exported(store, tmp_path / "out", format="csv")
     rows = []
     for each in written:
-        text = (tmp_path / "out" / each.path).read_bytes().decode()
+        text = (tmp_path / "out" / each.name).read_bytes().decode()
         rows += list(csv.DictReader(io.StringIO(text, newline="")))
     expected = [plain(row) for row in shown(store)]
     assert [row["body"] for row in rows] == [row["body"] for row in expected]
@@ -92,7 +92,7 @@ def test_csv(store, tmp_path):
 
 def test_parquet(store, tmp_path):
     written = exported(store, tmp_path / "out", format="parquet", compression="zstd")
-    tables = [pq.read_table(tmp_path / "out" / each.path) for each in written]
+    tables = [pq.read_table(tmp_path / "out" / each.name) for each in written]
     assert pa.concat_tables(tables).to_pylist(maps_as_pydicts="strict") == shown(store)
 
 
@@ -101,11 +101,11 @@ def test_bodies_of_any_bytes(store, tmp_path, body, made):
     store.put("TopicA", 0, b"\xff\x00", tags="raw")
     store.dispatch().safe()
     written = exported(store, tmp_path / "out", body=body, column=("body",), topic=("TopicA",), compression="gzip")
-    text = b"".join(gzip.decompress((tmp_path / "out" / each.path).read_bytes()) for each in written)
+    text = b"".join(gzip.decompress((tmp_path / "out" / each.name).read_bytes()) for each in written)
     found = [json.loads(line) for line in text.splitlines()]
     expected = [made(row["body"]).decode() for row in store.rows if row["topic"] == "TopicA"]
     assert sorted(row["body"] for row in found) == sorted(expected)
-    assert written[0].path.endswith(".jsonl.gz")
+    assert written[0].name.endswith(".jsonl.gz")
 
 
 def test_a_body_that_is_no_text_is_refused_by_name_and_nothing_is_published(store, tmp_path):
@@ -123,7 +123,7 @@ def test_what_is_chosen(store, tmp_path):
     written = exported(store, tmp_path / "out", topic=("Topic1",), since=middle, tags="t1 || t2", column=("keys",))
     expected = [row for row in store.rows if row["topic"] == "Topic1" and row["storeTimestamp"].isoformat() >= middle]
     expected = [{"keys": row["keys"]} for row in expected if row["tags"] in ("t1", "t2")]
-    found = [json.loads(line) for each in written for line in (tmp_path / "out" / each.path).read_text().splitlines()]
+    found = [json.loads(line) for each in written for line in (tmp_path / "out" / each.name).read_text().splitlines()]
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 
@@ -157,7 +157,7 @@ def test_an_archive_whose_files_were_damaged_or_taken_away_is_refused_by_name(st
     file = max(
         (file for segment in done.archive.segments.values() for file in segment.files), key=lambda each: each.size
     )
-    path = done.archive.data_path(file)
+    path = tmp_path / "archive" / file.name
     data = bytearray(path.read_bytes())
     data[len(data) // 4] ^= 1
     path.write_bytes(data)
@@ -192,7 +192,7 @@ def test_a_directory_is_written_once_and_only_where_nothing_else_is(store, tmp_p
             exported(store, tmp_path / "out", format="csv")
     assert list((tmp_path / "out").glob("part-*")), "files without a manifest"
     written = exported(store, tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").glob("part-*")} == {each.path for each in written}
+    assert {path.name for path in (tmp_path / "out").glob("part-*")} == {each.name for each in written}
     with pytest.raises(OutputTaken, match="finished"):
         exported(store, tmp_path / "out")
     (tmp_path / "mine").mkdir()

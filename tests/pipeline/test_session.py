@@ -38,13 +38,24 @@ class TestJava:
 
 
 @pytest.mark.parametrize(
-    "master", ["local", "local[2]", "local[*]", "local[2,3]", "spark://h:7077", "yarn", "k8s://https://h"]
+    "master",
+    [
+        "local",
+        "local[2]",
+        "local[*]",
+        "local[2,3]",
+        "spark://h:7077",
+        "yarn",
+        "k8s://https://h",
+        "sc://h",
+        "sc://h:15002/;use_ssl=true",
+    ],
 )
 def test_masters_of_spark_are_taken(master):
     sessions.check_master(master)
 
 
-@pytest.mark.parametrize("master", ["lokal", "local[two]", "spark://h", "sc://h:15002", "", "tcp://h:1"])
+@pytest.mark.parametrize("master", ["lokal", "local[two]", "spark://h", "sc://", "sc://h:port", "", "tcp://h:1"])
 def test_other_masters_are_refused(master):
     with pytest.raises(IllegalMaster, match="spark-submit takes them"):
         sessions.check_master(master)

@@ -18,7 +18,7 @@ def test_the_archive_that_spark_makes_is_read_by_spark(spark, tmp_path):
     segments = made.end // SEGMENT
     assert seen[-2:] == [("segments", segments, segments), ("published", segments, segments)]
     opened = Archive.open(out)
-    names = [str(opened.data_path(file)) for segment in opened.segments.values() for file in segment.files]
+    names = [str(out / file.name) for segment in opened.segments.values() for file in segment.files]
     frame = spark.read.parquet(*names)
     found = {row["commitLogOffset"]: row.asDict() for row in frame.drop("bornTimestamp", "storeTimestamp").collect()}
     expected = [{name: row[name] for name in frame.columns if not name.endswith("Timestamp")} for row in full]

@@ -9,6 +9,7 @@ from tests.pipeline.test_replay import stored
 from towline.pipeline import compact as job
 from towline.pipeline.archive_manifest import read_manifest
 from towline.pipeline.errors import OutputTaken
+from towline.pipeline.location import location
 from towline.pipeline.progress import Progress
 
 __all__ = ["source"]
@@ -24,7 +25,7 @@ def test_files_of_a_topic(spark, source, tmp_path):
     assert result.summary["keys"] == len(everything)
     assert result.summary["gone"] == len(everything) - len(expected) == 8
     assert result.summary["without_key"] == sum(row["topic"] == TOPIC and not row["keys"] for row in source.rows)
-    manifest = read_manifest(tmp_path / "out" / "manifest.json")
+    manifest = read_manifest(location(str(tmp_path / "out")), "manifest.json")
     assert manifest is not None
     assert manifest["rows"] == len(expected)
     with pytest.raises(OutputTaken):

@@ -102,6 +102,24 @@ def test_streams_follow_a_node_and_go_on_when_it_was_restarted(node: TestNode) -
         assert numbers(found.restart(query(node, way).reader).replay()) == expected
 
 
+def test_a_limit_of_bytes_is_that_of_the_files(node: TestNode) -> None:
+    put(node, 0, 100)
+    (size,) = {row["size"] for row in query(node, "queue", startingOffsets="earliest").trigger()[10:99]}
+    for limit in (1, 7 * size, 25 * size + 5, 10**9):
+        lengths = []
+        for way in ("queue", "endpoint"):
+            found = query(node, way, startingOffsets="earliest", maxBytesPerTrigger=str(limit))
+            found.reader.prepareForTriggerAvailableNow()
+            batches = []
+            while (rows := found.trigger()) is not None:
+                batches.append(rows)
+                assert sum(row["size"] for row in rows) <= limit or len(rows) == 1
+            assert numbers([row for rows in batches for row in rows]) == list(range(100))
+            lengths.append([len(rows) for rows in batches])
+        assert lengths[0] == lengths[1]
+        assert (len(lengths[0]) > 3) == (limit < 26 * size)
+
+
 def test_limits_are_kept_and_available_now_ends_where_it_began(node: TestNode) -> None:
     put(node, 0, 100)
     everyone = [query(node, way, startingOffsets="earliest", maxMessagesPerTrigger="30") for way in WAYS]

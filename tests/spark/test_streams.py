@@ -298,7 +298,7 @@ def test_a_checkpoint_of_another_store_or_mode_is_refused(made: MadeStore, tmp_p
         ({"endingTimestamp": "5"}, "endingTimestamp"),
         ({"endingPhysicalOffset": "5"}, "endingPhysicalOffset"),
         ({"startingOffsets": '{"TopicA": {"0": 5}}', "readMode": "scan"}, "startingOffsets"),
-        ({"endpoint": "tcp://127.0.0.1:1", "maxBytesPerTrigger": "5"}, "maxBytesPerTrigger"),
+        ({"endpoint": "tcp://127.0.0.1:1", "endingOffsets": "latest"}, "endingOffsets"),
     ],
 )
 def test_options_that_a_stream_cannot_keep_are_refused_at_once(

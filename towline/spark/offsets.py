@@ -19,6 +19,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from towline.log.queues.consume_queue import Entries, is_filler
+
 from .errors import CheckpointUnusable
 
 VERSION: Final = 1
@@ -197,6 +199,14 @@ def share_bytes(
     for place in waiting:
         left -= _take(place, left, taken, backlogs, sizes)
     return taken
+
+
+def sizes_of(entries: Entries, count: int) -> Integers:
+    """Sizes of the messages of `count` entries of a queue, as far as they were read; none are there: 0 for each."""
+    if not len(entries):
+        return np.zeros(count, dtype=np.int64)
+    found: Integers = np.where(is_filler(entries), 0, entries["record_size"]).astype(np.int64)
+    return found
 
 
 _SIZES_AT_ONCE: Final = 16_384

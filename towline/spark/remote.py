@@ -23,9 +23,11 @@ from towline.client.errors import DamagedMessage
 from towline.client.link.endpoints import several
 from towline.client.link.routes import GroupRoute, group_routes
 from towline.errors import NoAnswer, UnknownTopic
-from towline.limits import MIB
+from towline.format.files.consume_queue import ENTRY
+from towline.limits import MIB, QUEUE_ENTRIES_MAX
 
 from .errors import DamagedAnswer, UnknownRead
+from .offsets import Integers, sizes_of
 from .options import SourceOptions
 from .planning import CLOCK_SLACK_MS, dealt, queue_ranges
 from .reading import Partition, QueueSplit, Reading, gone_from_queue
@@ -181,6 +183,13 @@ class Group:
         """The first offset in `span` of a message that was stored then or later, as the broker finds it."""
         low, high = span
         return min(max(low, self._admin.offset_at(*queue, time_ms)), high)
+
+    def sizes(self, queue: tuple[str, int], first: int, count: int) -> Integers:
+        """Sizes of up to `count` messages, as far as one answer has them."""
+        topic, queue_id = queue
+        most = min(count, QUEUE_ENTRIES_MAX)
+        rows = self._admin.ask("queue_entries", topic=topic, queue=queue_id, offset=first, count=most).facts["entries"]
+        return sizes_of(np.array([tuple(row) for row in rows], dtype=ENTRY), most)
 
     def in_time(self, queue: tuple[str, int], start: int, end: int) -> tuple[int, int]:
         """By the broker's search; each message is checked all the same."""

@@ -84,9 +84,6 @@ def open_stream(options: SourceOptions, columns: tuple[str, ...]) -> Stream:
             raise BadOption("minMessagesPerTrigger", str(options.min_messages_per_trigger), problem)
         return LogStream(options, selection, how)
     if options.endpoint:
-        if options.max_bytes_per_trigger is not None:
-            problem = "a broker does not tell sizes before messages are read: use maxMessagesPerTrigger"
-            raise BadOption("maxBytesPerTrigger", str(options.max_bytes_per_trigger), problem)
         return QueueStream(options, selection, how, RemoteTail(options, selection))
     return QueueStream(options, selection, how, StoreTail(options, selection))
 

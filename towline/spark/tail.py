@@ -10,16 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from towline.arrow.boundaries import boundaries
 from towline.arrow.selection import Selection
 from towline.client.link.routes import group_routes
 from towline.format.record.rules import Rule
-from towline.log.queues.consume_queue import ConsumeQueueFiles, is_filler
+from towline.log.queues.consume_queue import ConsumeQueueFiles
 
 from .errors import BadOption
-from .offsets import Integers, QueueKey, Source
+from .offsets import Integers, QueueKey, Source, sizes_of
 from .options import SourceOptions
 from .planning import check_topics, dealt, delays_of, in_time, offset_at, refuse_batch_queues, shows_due_times
 from .reading import Partition, QueuePartition, Reading
@@ -127,11 +125,7 @@ class StoreTail:
         if self._files is None:
             with self.view() as view:
                 self._files = view.facts().queue_files()
-        entries = self._files.read(*key, first, count)
-        if not len(entries):
-            return np.zeros(count, dtype=np.int64)
-        found: Integers = np.where(is_filler(entries), 0, entries["record_size"]).astype(np.int64)
-        return found
+        return sizes_of(self._files.read(*key, first, count), count)
 
     def partitions(self, ranges: Bounds) -> list[Partition]:
         """What the ranges end at was safe when they were planned, whatever the node says while it starts."""
@@ -217,7 +211,8 @@ class RemoteTail:
         return found
 
     def sizes(self, key: QueueKey, first: int, count: int) -> Integers:
-        raise BadOption("maxBytesPerTrigger", "", "a broker does not tell sizes before messages are read")
+        found: Integers = self._asked.sizes(key, first, count)
+        return found
 
     def partitions(self, ranges: Bounds) -> list[Partition]:
         made = importlib.import_module(_REMOTE).RemotePartition

@@ -27,7 +27,7 @@ class Archived:
 
     data_end  where the last record before `end` ends
     probe     CRC-32 of up to PROBE bytes before `data_end`, of that one segment
-    archive   the archive's directory as the job was given it
+    archive   where the archive is: a directory, or a URI
     """
 
     end: int
@@ -56,14 +56,14 @@ def load_archived(store: Store) -> Archived | None:
     return None if content is None else Archived.of(content, str(file.path))
 
 
-def save_archived(store: Store, segment_size: int, data_end: int, probe: int, archive: Path) -> Archived:
+def save_archived(store: Store, segment_size: int, data_end: int, probe: int, archive: str) -> Archived:
     """Records that every segment up to the one with the record before `data_end` is archived.
 
     Only the archiving job calls this, once the archive holds the segments durably and was checked; `probe` is the CRC
     of the bytes that it archived. Raises StoreNotWritable, SyncFailed.
     """
     now_ms = time.time_ns() // 1_000_000
-    archived = Archived(_base(data_end, segment_size) + segment_size, data_end, probe, str(archive), now_ms)
+    archived = Archived(_base(data_end, segment_size) + segment_size, data_end, probe, archive, now_ms)
     store.config.mkdir(exist_ok=True)
     ConfigFile(store.config / NAME).save(asdict(archived))
     return archived
