@@ -1,5 +1,6 @@
 """A session of jobs on a server of Spark Connect: no JVM here, the package is sent along as an artifact."""
 
+import logging
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ REACHED_S: Final = 5.0  # its client would try again for minutes where nobody li
 def connected(url: str, name: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session of its own on the server, which ends with it. Raises SparkNotStarted."""
     _check_reached(url)
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # it logs what it also raises
     try:
         spark = SparkSession.builder.remote(url).appName(name).config(map=dict(settings)).create()
     except (PySparkException, ValueError) as error:

@@ -188,7 +188,7 @@ def sentence_of(error: BaseException) -> str:
     """What went wrong, in one sentence: of a task that failed in Python, the last line of its traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(?:\w+\.)*\w*(?:Error|Exception|[a-z][A-Z]\w*): \S", line)]
-    traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    traced = any(line.endswith("Traceback (most recent call last):") for line in lines)
     chosen = errors[-1] if traced and errors else next(iter(lines), type(error).__name__)
     missing = _NO_MODULE.search(chosen) if traced else None
     if missing is not None and missing[1] == PACKAGE:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WAVE: Final = 4  # tasks for each core before the driver publishes what is done
 # A server of Spark Connect shows no context: a range without a number of partitions has as many as run at once.
-_PARALLEL: Final = "select count(distinct spark_partition_id()) from range(65536)"
+_PARALLEL: Final = "select count(distinct part) from (select spark_partition_id() as part from range(65536))"
 _DONE: Final = pa.schema([pa.field("done", pa.binary(), nullable=False)])
 
 Part = TypeVar("Part")

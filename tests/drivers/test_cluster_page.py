@@ -21,6 +21,7 @@ from tests.spark.stores import MadeStore
 from towline.pipeline.session import java_missing
 
 from .clusters import HOME, Cluster
+from .connect_server import connect_server
 
 PAGE = ROOT / "docs" / "spark-cluster.md"
 MANIFEST = ROOT / "docs" / "kubernetes" / "jobs.yaml"
@@ -30,7 +31,7 @@ KUBERNETES = "1.34"
 class Shell(Place):
     """One shell after the other, with what the page exports."""
 
-    def __init__(self, directory: Path, cluster: Cluster, server: s3.Server, wheels: Environment) -> None:
+    def __init__(self, directory: Path, cluster: Cluster, server: s3.Server, connect: str, wheels: Environment) -> None:
         given = {
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), str(HOME / "bin"), os.environ["PATH"]]),
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -38,12 +39,19 @@ class Shell(Place):
             "PIP_CONSTRAINT": wheels.variables["PIP_CONSTRAINT"],
         }
         super().__init__(directory, os.environ | given)
-        self.ports |= {"9000": str(server.port), "7077": cluster.url.rpartition(":")[2]}
+        self.ports |= {
+            "9000": str(server.port),
+            "7077": cluster.url.rpartition(":")[2],
+            "15002": connect.rpartition(":")[2],
+        }
         self.exported: dict[str, str] = {}
         self._bare = {"PYSPARK_PYTHON": str(cluster.python)}
 
     def python(self, code: str, page: Path) -> str:
-        raise AssertionError("the page has no Python")
+        """In a process of its own: a session of Connect is beside no other."""
+        script = self.directory / "block.py"
+        script.write_text(code, encoding="utf-8")
+        return super().shell(f"python {script}")
 
     def shell(self, command: str) -> str:
         words = shlex.split(command)
@@ -74,13 +82,15 @@ def test_every_block_about_clusters_runs_where_executors_have_only_what_they_wer
     for number in range(900):
         made.put(("orders", "payments")[number % 2], 0, b"%d" % number * 60, keys=f"k{number}")
     made.dispatch().safe()
+    root = tmp_path_factory.mktemp("connect")
     with (
         s3.server(request.config.cache.mkdir("go"), tmp_path_factory.mktemp("s3")) as server,
         Cluster(tmp_path_factory.mktemp("spark") / "cluster", workers=1, memory="1g", bare=True) as cluster,
+        connect_server(root) as connect,
     ):
         bucket = server.root / "shop"
         bucket.mkdir()
-        shell = Shell(directory, cluster, server, Environment(tmp_path_factory.mktemp("wheel")))
+        shell = Shell(directory, cluster, server, connect, Environment(tmp_path_factory.mktemp("wheel")))
         try:
             read(shell, PAGE, blocks(PAGE.read_text(encoding="utf-8")), "/tmp/shop")
         except AssertionError as error:

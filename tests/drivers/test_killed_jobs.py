@@ -21,7 +21,6 @@ from tests.requirements import need
 from tests.spark.class_archive import JAVA_OPTIONS, java_options
 from tests.spark.sessions import QUICK
 from tests.spark.stores import MadeStore
-from towline.cli.main import run as towline
 from towline.pipeline.archive import ArchiveOptions, archive
 from towline.pipeline.archive_manifest import Archive
 from towline.pipeline.session import java_missing
@@ -36,13 +35,17 @@ SETTINGS: Final = dict(QUICK) | {JAVA_OPTIONS: java_options()}
 Row = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> MadeStore:
-    need({} if (problem := java_missing()) is None else {"java": problem})
-    made = MadeStore(tmp_path_factory.mktemp("source") / "store")
+def filled(root: Path) -> MadeStore:
+    made = MadeStore(root)
     for number in range(MESSAGES):
         made.put(f"Topic{'ABC'[number % 3]}", number % 2, b"%08d" % number * 40, keys=f"k{number}")
     return made.dispatch().safe()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> MadeStore:
+    need({} if (problem := java_missing()) is None else {"java": problem})
+    return filled(tmp_path_factory.mktemp("source") / "store")
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +103,12 @@ def bodies_of(made: MadeStore, topic: str = "", *, full: bool = False) -> Counte
     return Counter(row["body"] for row in chosen)
 
 
+def queues_of(made: MadeStore) -> dict[Path, bytes]:
+    """What queue files hold, without the zeros behind their last entry."""
+    paths = (path for path in made.store.consumequeue.rglob("*") if path.is_file())
+    return {path.relative_to(made.root): path.read_bytes().rstrip(b"\0") for path in paths}
+
+
 def parquet(paths: list[Path]) -> Counter[bytes]:
     tables = [pq.read_table(path, columns=["body"], partitioning=None) for path in paths]
     return Counter(pa.concat_tables(tables)["body"].to_pylist())
@@ -116,7 +125,7 @@ def test_archive(source: MadeStore, tmp_path: Path) -> None:
 def test_export(source: MadeStore, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = ("export", "--store", source.root, "--out", out, "--format", "parquet")
-    killed_and_run_again(job(*words), files_of(out, 5))
+    killed_and_run_again(job(*words), files_of(out, 1))
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert {path.name for path in out.glob("part-*")} == {each["path"] for each in manifest["files"]}
     assert parquet(sorted(out.glob("part-*"))) == bodies_of(source)
@@ -146,18 +155,12 @@ def test_a_batch_write_with_an_identity(source: MadeStore, node: TestNode) -> No
 
 
 @pytest.mark.slow
-def test_rebuild(source: MadeStore, tmp_path: Path) -> None:
-    made = MadeStore(tmp_path / "store")
-    for number in range(MESSAGES):
-        made.put(f"Topic{'ABC'[number % 3]}", number % 2, b"%08d" % number * 40, keys=f"k{number}")
-    made.dispatch().safe()
-    before = {path.relative_to(made.root): path.read_bytes() for path in made.store.consume_queue.rglob("*/0*")}
+def test_rebuild(tmp_path: Path) -> None:
+    made = filled(tmp_path / "store")
+    before = queues_of(made)
     killed_and_run_again(
         job("rebuild", "--store", made.root, "--parts", "queues", "--old", "remove"),
         lambda: any(path.stat().st_size for path in made.store.staging.rglob("0*") if path.is_file()),
     )
-    after = {path.relative_to(made.root): path.read_bytes() for path in made.store.consume_queue.rglob("*/0*")}
-    assert after.keys() == before.keys()
-    assert all(after[path].rstrip(b"\0") == content.rstrip(b"\0") for path, content in before.items())
+    assert queues_of(made) == before
     assert not made.store.staging.exists() or not list(made.store.staging.iterdir())
-    assert towline(["store", "verify", "--store", str(made.root)]) == 0
