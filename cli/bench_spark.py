@@ -14,13 +14,16 @@ GOAL_NAMES: Final = {
     "rebuild_shuffle_of_direct": "times as fast as a rebuild of the queues that shuffles: at least",
     "rebuild_of_decode": "rebuild of a large log, end to end, of the decode alone times the cores: at least",
     "archive_source_of_fused": "times as fast as df.write.parquet when tasks write their own Parquet: at least",
+    "scan_all_of_parquet": "times as fast as Spark reads the same rows from Parquet, all columns: at least",
+    "scan_three_of_parquet": "the same, three columns, grouped: at least",
+    "endpoint_of_path": "times as fast through an endpoint as by the node's path: at least",
     "stream_p99_s": "s from put to a stream's sink at 1,000 messages/s, p99: at most",
     "stream_lost_or_doubled": "messages of the stream lost or doubled: at most",
 }
 
 
 def render_spark(console: Console, result: dict[str, Any]) -> None:
-    decode, rebuild, archive = result["decode"], result["rebuild"], result["archive"]
+    decode, rebuild, archive, scan = (result[name] for name in ("decode", "rebuild", "archive", "scan"))
     made = table(f"records of {result['record_size']} B, {result['records']:,} of them", "#records/s", "#times as fast")
     rows = (
         ("decode, all columns, of a core", decode["all_per_s"], decode["all_of_plain"]),
@@ -36,7 +39,15 @@ def render_spark(console: Console, result: dict[str, Any]) -> None:
             archive["source_s"] / archive["parted_s"],
         ),
     )
-    for name, rate, times in rows:
+    scans = (
+        ("Spark reads all columns", scan["scan_all_per_s"], scan["scan_all_of_parquet"]),
+        ("the same from Parquet", scan["parquet_all_per_s"], 1.0),
+        ("Spark groups by three columns", scan["scan_three_per_s"], scan["scan_three_of_parquet"]),
+        ("the same from Parquet", scan["parquet_three_per_s"], 1.0),
+        ("Spark reads through an endpoint", scan["endpoint_per_s"], scan["endpoint_of_path"]),
+        ("the same by the node's path", scan["path_per_s"], 1.0),
+    )
+    for name, rate, times in (*rows, *scans):
         add_row(made, name, f"{rate:,.0f}", f"{times:.2f}")
     console.print(made)
     large, stream = result["large"], result["stream"]

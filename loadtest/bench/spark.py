@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from towline.limits import GIB, MIB
 
-from . import spark_archive, spark_decode, spark_rebuild, spark_stream
+from . import spark_archive, spark_decode, spark_rebuild, spark_scan, spark_stream
 from .goals import goal_rows
 from .made_log import MadeLog, at_rest, make_log
 
@@ -31,6 +31,9 @@ GOALS: Final = {
     "rebuild_shuffle_of_direct": 2.5,
     "rebuild_of_decode": 0.5,
     "archive_source_of_fused": 4.0,
+    "scan_all_of_parquet": 1.0,
+    "scan_three_of_parquet": round(1 / 1.3, 2),
+    "endpoint_of_path": 0.5,
     "stream_p99_s": 0.5,
     "stream_lost_or_doubled": 0.0,
 }
@@ -62,6 +65,7 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
         decode = spark_decode.measure(log, plan.rounds, note)
         archive = spark_archive.measure(log, plan.rounds, note)
         rebuild = spark_rebuild.measure(log, plan.rounds, note)
+        scan = spark_scan.measure(log, directory / "scan", plan.rounds, note)
         shutil.rmtree(log.root)
         large = _large(directory / "large", plan, note)
         large["of_decode"] = large["gb_s"] / (decode["queue_gb_s"] * cores())
@@ -75,9 +79,10 @@ def measure(plan: Plan, note: Note = lambda _: None) -> dict[str, Any]:
         "rebuild": rebuild,
         "large": large,
         "archive": archive,
+        "scan": scan,
         "stream": stream,
         "stream_settings": dict(spark_stream.LOW_LATENCY) | {"columns": spark_stream.COLUMNS},
-        "goals": goals(decode, rebuild, large, archive, stream),
+        "goals": goals(decode, rebuild, large, archive, scan, stream),
         "machine": {"cpus": os.cpu_count(), "load_before": load},
         "seconds": time.monotonic() - started,
     }
@@ -108,6 +113,7 @@ def goals(
     rebuild: dict[str, float],
     large: dict[str, float],
     archive: dict[str, float],
+    scan: dict[str, float],
     stream: dict[str, float],
 ) -> list[dict[str, Any]]:
     """Each goal with what was reached and whether that is enough."""
@@ -119,6 +125,7 @@ def goals(
         "rebuild_shuffle_of_direct": rebuild["shuffle_of_direct"],
         "rebuild_of_decode": large["of_decode"],
         "archive_source_of_fused": archive["source_of_fused"],
+        **{name: scan[name] for name in ("scan_all_of_parquet", "scan_three_of_parquet", "endpoint_of_path")},
         "stream_p99_s": stream["p99_s"],
         "stream_lost_or_doubled": float(stream["lost"] + stream["doubled"]),
     }

@@ -22,6 +22,17 @@ DECODE = {
 }
 REBUILD = {"direct_s": 2.0, "shuffle_s": 6.0, "shuffle_of_direct": 3.0, "gb_s": 0.6}
 ARCHIVE = {"fused_s": 2.0, "source_s": 9.0, "source_of_fused": 4.5, "parted_s": 12.0, "parted_of_fused": 6.0}
+SCAN = {
+    "scan_all_per_s": 2e5,
+    "parquet_all_per_s": 2e5,
+    "scan_three_per_s": 1e6,
+    "parquet_three_per_s": 1.2e6,
+    "path_per_s": 2e5,
+    "endpoint_per_s": 1.5e5,
+    "scan_all_of_parquet": 1.0,
+    "scan_three_of_parquet": 0.83,
+    "endpoint_of_path": 0.75,
+}
 STREAM = {
     "p50_s": 0.1,
     "p99_s": 0.3,
@@ -46,14 +57,14 @@ LARGE = {
 
 def unmet(**changed):
     """Goals that are not met when so much is changed."""
-    parts = {"decode": DECODE, "rebuild": REBUILD, "large": LARGE, "archive": ARCHIVE, "stream": STREAM}
+    parts = {"decode": DECODE, "rebuild": REBUILD, "large": LARGE, "archive": ARCHIVE, "scan": SCAN, "stream": STREAM}
     for name, figures in changed.items():
         parts[name] = parts[name] | figures
     return [goal["goal"] for goal in goals(**parts) if not goal["met"]]
 
 
 def test_each_goal_is_of_the_figure_that_it_names():
-    assert [goal["goal"] for goal in goals(DECODE, REBUILD, LARGE, ARCHIVE, STREAM)] == list(GOALS)
+    assert [goal["goal"] for goal in goals(DECODE, REBUILD, LARGE, ARCHIVE, SCAN, STREAM)] == list(GOALS)
     assert unmet() == []
     assert unmet(decode={"all_per_s": 1.9e6}) == ["decode_all_per_s"]
     assert unmet(decode={"narrow_per_s": 7e6}) == ["decode_narrow_per_s"]
@@ -61,6 +72,9 @@ def test_each_goal_is_of_the_figure_that_it_names():
     assert unmet(large={"of_decode": 0.49}) == ["rebuild_of_decode"]
     assert unmet(rebuild={"shuffle_of_direct": 2.4}) == ["rebuild_shuffle_of_direct"]
     assert unmet(archive={"source_of_fused": 3.9}) == ["archive_source_of_fused"]
+    assert unmet(scan={"scan_all_of_parquet": 0.99}) == ["scan_all_of_parquet"]
+    assert unmet(scan={"scan_three_of_parquet": 0.76}) == ["scan_three_of_parquet"]
+    assert unmet(scan={"endpoint_of_path": 0.49}) == ["endpoint_of_path"]
     assert unmet(stream={"p99_s": 0.51}) == ["stream_p99_s"]
     assert unmet(stream={"lost": 1}) == unmet(stream={"doubled": 1}) == ["stream_lost_or_doubled"]
 
@@ -74,9 +88,10 @@ def test_every_goal_has_a_sentence_and_the_table_can_be_drawn():
         "rebuild": REBUILD,
         "large": LARGE,
         "archive": ARCHIVE,
+        "scan": SCAN,
         "stream": STREAM,
         "stream_settings": dict(LOW_LATENCY),
-        "goals": goals(DECODE, REBUILD, LARGE, ARCHIVE, STREAM | {"p99_s": 0.7}),
+        "goals": goals(DECODE, REBUILD, LARGE, ARCHIVE, SCAN, STREAM | {"p99_s": 0.7}),
         "machine": {"cpus": 2, "load_before": 0.1},
         "seconds": 100.0,
     }
