@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.sound import look, rules
-from tests.log.stores import INDEXES, SEGMENT, SLOTS, StoreMaker, open_index
+from tests.log.stores import INDEXES, QUEUE_FILE, SEGMENT, SLOTS, StoreMaker, open_index
 from towline.errors import CorruptLog
 from towline.format.files.index_file import (
     ENTRY_LAYOUT,
@@ -206,3 +206,42 @@ class TestATornIndexFile:
         assert recovered.indexed == 0
         assert torn.index_files == []
         check_whole(torn, recovered)
+
+
+@pytest.mark.parametrize("before", [0, 5], ids=["a queue that began behind the mark", "one with entries before it"])
+def test_a_queue_of_which_a_later_file_alone_kept_its_name_begins_anew(tmp_path: Path, before: int) -> None:
+    """A power cut took the names that no sync had kept, in any order. The file that is left holds nothing before the
+    mark, and its name promises numbers that the log does not go on with."""
+    maker = AfterACut(tmp_path)
+    maker.fill(COUNT - 60)
+    for _ in range(before):
+        maker.append(b"early", "Late", 1)
+    mark = maker.end
+    for number in range(60 - before):
+        maker.append(b"%d" % number, "Late", 1)
+    maker.dispatch(maker.end)
+    maker.durable(maker.end, queues=mark)
+    first, *others = sorted((maker.store.consumequeue / "Late" / "1").iterdir())
+    assert others
+    first.unlink()
+    recovered = maker.recover()
+    assert Case.QUEUE_FILE_MISSING in recovered.cases
+    assert "log holds" in "".join(recovered.notes)
+    assert recovered.dispatched == (0 if before else mark)
+    check_whole(maker, recovered)
+
+
+def test_a_queue_whose_messages_have_all_gone_keeps_its_numbers(tmp_path: Path) -> None:
+    """Its first files were removed with the log's, and nothing of it is behind the mark."""
+    maker = AfterACut(tmp_path)
+    maker.fill(COUNT)
+    maker.dispatch(maker.end)
+    mark = maker.records[-3].at
+    maker.durable(maker.end, queues=mark)
+    directory = maker.store.consumequeue / "Gone" / "0"
+    directory.mkdir(parents=True)
+    (directory / f"{QUEUE_FILE:020d}").write_bytes(bytes(QUEUE_FILE))
+    recovered = maker.recover()
+    assert Case.QUEUE_FILE_MISSING not in recovered.cases
+    [kept] = [queue for queue in recovered.queues if queue.topic == "Gone"]
+    assert (kept.min_offset, kept.end_offset) == (QUEUE_FILE // 20, QUEUE_FILE // 20)

@@ -66,6 +66,18 @@ class Tail:
         return cls({name: int(end) for name, end in zip(names, ends, strict=True) if end}, last_keyed)
 
 
+def first_numbers(log: CommitLogReader, start: int, end: int) -> dict[Queue, int]:
+    """The least number of each queue among the records of [start, end). `start` is a record's start."""
+    directory = QueueDirectory()
+    least = np.zeros(0, dtype=np.int64)
+    for batch in DispatchScan(log, directory).whole(start, end):
+        least = np.concatenate((least, np.full(len(directory) - len(least), _UNKNOWN)))
+        counted = batch.rows[(batch.rows["transaction"] & TRANSACTION_PREPARED) == 0]
+        np.minimum.at(least, counted["queue_index"], counted["queue_offset"])
+    names = [(directory.topic(n).decode("utf-8", "replace"), directory.queue_id(n)) for n in range(len(least))]
+    return dict(zip(names, least.tolist(), strict=True))
+
+
 class QueueRecovery:
     """Recovery of the queues: `check` first, which changes nothing; then `cut`."""
 
@@ -74,12 +86,13 @@ class QueueRecovery:
         self._root, self._log, self._log_min, self._decided = store.consumequeue, log, log_min, decided
         self._topics = read_table(store)
         self._ends: dict[Queue, tuple[int, int]] = {}
+        self._nameless: set[Queue] = set()  # whose first files have lost their names
         self.watermark = log_min
 
-    def check(self, watermark: int, tail: "Tail") -> None:
-        """Lowers the watermark to where all queues are whole. `tail` is of the log before it.
+    def check(self, watermark: int, tail: "Tail", end: int) -> None:
+        """Lowers the watermark to where all queues are whole. `tail` is of the log before it, which ends at `end`.
 
-        Raises DerivedFileSize, ForeignFile.
+        Raises DerivedFileSize, ForeignFile, CorruptLog.
         """
         queues = self._files.list_queues()
         self.watermark = watermark
@@ -93,6 +106,7 @@ class QueueRecovery:
             self._ends[topic, queue_id] = self._files.end_of(topic, queue_id, watermark)
             if self._ends[topic, queue_id][1] < tail.ends.get((topic, queue_id), _UNKNOWN):
                 self._apply(self._observe_end(topic, queue_id, watermark))
+        self._apply(self._observe_names(watermark, end))
         if self.watermark == watermark:
             self._apply(self._observe_tail(tail))
         if self.watermark < watermark:
@@ -115,7 +129,7 @@ class QueueRecovery:
         for topic, queue_id in queues:
             known = self._ends.get((topic, queue_id)) if below == self.watermark else None
             first, end = known or self._files.end_of(topic, queue_id, below)
-            if self._is_deleted(topic, queue_id, below, holds=end > first):
+            if (topic, queue_id) in self._nameless or self._is_deleted(topic, queue_id, below, holds=end > first):
                 self._files.delete(topic, queue_id)
                 continue
             if self._files.cut(topic, queue_id, end, synced=not together):
@@ -191,6 +205,22 @@ class QueueRecovery:
         start = self._behind(topic, queue_id, end) if end > first else self._log_min
         text = f"queue {queue_id} of {topic} is damaged at entry {end}"
         yield self._rebuilt(Case.QUEUE_HOLE if at else Case.QUEUE_GARBAGE, start, text)
+
+    def _observe_names(self, watermark: int, log_end: int) -> Iterator[Observed]:
+        """A queue without any entry before the mark begins where its first file's name says, unless a record behind the
+        mark has a lower number: then files before that one have lost their names, which no sync had kept."""
+        empty = {
+            queue: end
+            for queue, (first, end) in self._ends.items()
+            if first == end > 0 and not self._is_deleted(*queue, watermark, holds=False)
+        }
+        numbers = first_numbers(self._log, watermark, log_end) if empty else {}
+        for (topic, queue_id), end in empty.items():
+            number = numbers.get((topic, queue_id), end)
+            if number < end:
+                self._nameless.add((topic, queue_id))
+                text = f"queue {queue_id} of {topic} has no file before number {end}, though the log holds {number}"
+                yield self._rebuilt(Case.QUEUE_FILE_MISSING, watermark if number == 0 else self._log_min, text)
 
     def _observe_tail(self, tail: "Tail") -> Iterator[Observed]:
         """The queues of the newest records below the mark reach to them."""

@@ -450,7 +450,7 @@ class _DerivedRecovery:
         with log.refusing():
             self._tail = Tail.of(log.reader, log.walk.boundary(max(log.log_min, watermark - TAIL)), watermark)
         self._queues = QueueRecovery(self.store, settings.queue_file_size, log.reader, log.log_min, self.decided)
-        self._queues.check(watermark, self._tail)
+        self._queues.check(watermark, self._tail, end)
         self.watermark = self.indexed = self._queues.watermark
         if settings.index_slots is not None:
             slots, indexes = settings.index_slots, settings.index_indexes
