@@ -106,7 +106,7 @@ class ArchiveKeeper:
         if base != self._logged:
             self._node.log.warning(
                 "segment %s is kept until it is archived (keep_until_archived), the archive ends at %d: run `towline "
-                "pipeline archive`; only a full disk takes it before",
+                "pipeline archive --out LOCATION`; only a full disk takes it before",
                 segment_name(base),
                 self._until,
             )

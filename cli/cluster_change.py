@@ -163,7 +163,8 @@ def _id_of_replacement(what: str, observed: ObservedGroup, lost: Node, asked: in
         where = f"as process {seen.pid}" if seen.pid else f"on {lost.host}"
         raise ChangeRefused(what, f"it runs {where}", "stop it first, if it is to go")
     if master is None:
-        raise ChangeRefused(what, "the group has no master to copy from", "start one, or `towline promote` a slave")
+        instead = "start one, or make a slave the master with `towline promote --store STORE`"
+        raise ChangeRefused(what, "the group has no master to copy from", instead)
     on_record = lost.id in master.in_sync
     if asked is None:
         return _new_id(observed.group, observed) if on_record else lost.id
@@ -236,7 +237,7 @@ def await_left(group: Group, outcome: Outcome, timeout_s: float) -> None:
         if time.monotonic() > deadline:
             outcome.what = FAILS
             outcome.sentence = f"it is still on record as in sync ({', '.join(map(str, master.in_sync))})"
-            outcome.remedy = "bring the other slaves up and in sync, then `towline cluster restart`"
+            outcome.remedy = "bring the other slaves up and in sync, then `towline cluster restart -f FILE`"
             return
         select.select([], [], [], STEP_S)
 

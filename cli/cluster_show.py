@@ -14,6 +14,7 @@ from towline.route.nodes import Cluster
 
 from .cluster_nodes import ObservedGroup, chosen, observe, older_settings, recorded_role, whole_cluster
 from .output import FAILED, add_row, show, sized, table
+from .remedies import completed
 from .status import progress_text
 
 
@@ -99,6 +100,10 @@ def _render(console: Console, document: dict[str, Any]) -> None:
         render_remarks(console, group)
 
 
+def _status(node: dict[str, Any]) -> str:
+    return completed(f"`towline {node['role']} status`", ("--store", str(node["store"])))
+
+
 def render_remarks(console: Console, group: dict[str, Any]) -> None:
     for node in group["nodes"]:
         label = f"{group['group']}-{node['node']}"
@@ -112,12 +117,10 @@ def render_remarks(console: Console, group: dict[str, Any]) -> None:
             console.print(f"{label}: running flags: {', '.join(node['flags'])}", markup=False)
         if node.get("dispatch_stopped"):
             where = node["dispatch_stopped"]["offset"]
-            console.print(f"{label}: dispatching has stopped at {where}; `towline {node['role']} status`", markup=False)
+            console.print(f"{label}: dispatching has stopped at {where}; {_status(node)}", markup=False)
         if node.get("damaged", {}).get("count"):
             count = node["damaged"]["count"]
-            console.print(
-                f"{label}: readers found {count} damaged records; `towline {node['role']} status`", markup=False
-            )
+            console.print(f"{label}: readers found {count} damaged records; {_status(node)}", markup=False)
         if node.get("older_settings"):
             keys = ", ".join(node["older_settings"])
-            console.print(f"{label}: runs with older {keys}; `towline cluster restart`", markup=False)
+            console.print(f"{label}: runs with older {keys}; `towline cluster restart -f FILE`", markup=False)

@@ -30,6 +30,7 @@ from .cluster_nodes import (
     spawn,
     whole_cluster,
 )
+from .cluster_remedies import in_cluster_file
 from .first_start import shown_compiling
 from .interrupts import Interrupts
 from .output import FAILED, add_row, progress_console, remedy_of, show, table
@@ -60,8 +61,12 @@ class Outcome:
         found |= {"older_settings": self.older_settings} if self.older_settings else {}
         return found | ({"sentence": self.sentence, "remedy": self.remedy} if self.sentence else {})
 
-    def failed(self, error: TowlineError) -> None:
-        self.what, self.sentence, self.remedy = FAILS, error.describe(), remedy_of(error)
+    def failed(self, error: TowlineError, file: Path | None = None) -> None:
+        """`file`: the cluster file, where its words are the remedy."""
+        remedy = remedy_of(error)
+        if file is not None:
+            remedy = in_cluster_file(remedy, file, self.node.store)
+        self.what, self.sentence, self.remedy = FAILS, error.describe(), remedy
 
 
 class Starting:
@@ -92,7 +97,8 @@ class Starting:
                     launched = spawn(self.cluster, group, node, role, master, self._flags[role])
                     self._launched.append(launched)
             except (TowlineError, OSError) as error:
-                outcome.failed(error if isinstance(error, TowlineError) else StartFailed(node.label, str(error)))
+                failure = error if isinstance(error, TowlineError) else StartFailed(node.label, str(error))
+                outcome.failed(failure, self.cluster.path)
             else:
                 begun.append((outcome, launched))
         deadline = time.monotonic() + self.timeout_s
@@ -108,7 +114,7 @@ class Starting:
             outcome.what, outcome.pid = RUNS, error.pid
             self.say(f"{outcome.node.label}: is being started as process {error.pid}")
         except TowlineError as error:
-            outcome.failed(error)
+            outcome.failed(error, self.cluster.path)
             self.say(f"{outcome.node.label}: failed: {outcome.sentence}")
         else:
             outcome.pid = launched.pid
@@ -164,7 +170,8 @@ def standing(cluster: Cluster, observed: ObservedGroup, node: Node) -> Outcome:
     """What is the case before anything is started; `STARTED` stands for: is to be."""
     seen = observed.seen(node.id)
     if seen.state is NodeState.ELSEWHERE:
-        return Outcome(node, ELSEWHERE, sentence=f"{node.host} is not this machine", remedy="run `cluster up` there")
+        there = f"run `towline cluster up -f {cluster.path}` there"
+        return Outcome(node, ELSEWHERE, sentence=f"{node.host} is not this machine", remedy=there)
     if seen.state is NodeState.STOPPED:
         return Outcome(node, STARTED)
     older = older_settings(cluster, observed.group, node)
@@ -208,7 +215,8 @@ def _why_alone(observed: ObservedGroup, node: Node) -> tuple[str, str]:
         return f"it runs, and the master {observed.group.name}-{observed.master.id} does not count it as connected", log
     why = recorded_role(node).get("why", "")
     sentence = f"group {observed.group.name} has no master to follow"
-    return f"{sentence}: {why}" if why else sentence, f"start its master, or `towline promote` a slave; {log}"
+    remedy = f"start its master, or make a slave the master with `towline promote --store STORE`; {log}"
+    return f"{sentence}: {why}" if why else sentence, remedy
 
 
 def show_outcomes(
@@ -253,8 +261,8 @@ def _render(
         if outcome.sentence:
             console.print(f"{outcome.node.label}: {outcome.sentence}; {outcome.remedy}", markup=False)
         if outcome.older_settings:
-            keys = ", ".join(outcome.older_settings)
-            console.print(f"{outcome.node.label}: runs with older {keys}; `towline cluster restart`", markup=False)
+            keys, restart = ", ".join(outcome.older_settings), f"`towline cluster restart -f {cluster.path}`"
+            console.print(f"{outcome.node.label}: runs with older {keys}; {restart}", markup=False)
 
 
 def down(file: Path, names: Sequence[str], timeout: float, as_json: bool) -> int:

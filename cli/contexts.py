@@ -23,14 +23,14 @@ class UnknownContext(TowlineError, remedy=Remedy.FIX_CALL):
     name: str
     known: str
     template = "there is no context {name}; there are: {known}"
-    advice = "`towline context list` shows them, `towline context add` makes one"
+    advice = "`towline context list` shows them, `towline context add NAME --endpoint ENDPOINT` makes one"
 
 
 class UnreadableContexts(TowlineError, remedy=Remedy.FIX_SETTINGS):
     path: str
     why: str
     template = "the file of contexts {path} cannot be read: {why}"
-    advice = "correct it, or remove it and make the contexts anew with `towline context add`"
+    advice = "correct it, or remove it and make the contexts anew: `towline context add NAME --endpoint ENDPOINT`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ def named_node(endpoint: str | None, store: Path | None) -> tuple[str | None, Pa
     if endpoint is None and store is None:
         endpoint, store = _of_context()
     if (endpoint is None) == (store is None):
-        raise typer.BadParameter("name the node by --endpoint or by --store, one of them, or by `towline context add`")
+        context = "`towline context add NAME --endpoint ENDPOINT`"
+        raise typer.BadParameter(f"name the node by --endpoint or by --store, one of them, or by {context}")
     return endpoint, store
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import typer
@@ -47,7 +48,8 @@ def get(
     limit = count if count is not None or follow else _COUNT
     with _caret(sql, as_json):
         if group is not None:
-            _check_member(follow, queue, offset, tags, sql)
+            _check_member(follow, queue, tags, sql)
+            _check_place(topic, group, offset)
             where = endpoint_of("serve", endpoint, store)
             wanted = {topic: Sql(sql) if sql else tags}
             with Interrupts(), GroupConsumer(where, group, wanted, start=place, check_crcs=check_crcs) as member:
@@ -88,16 +90,21 @@ def _caret(sql: str, as_json: bool) -> Iterator[None]:
         raise
 
 
-def _check_member(follow: bool, queue: int | None, offset: int | None, tags: str, sql: str) -> None:
+def _check_member(follow: bool, queue: int | None, tags: str, sql: str) -> None:
     """Raises BadParameter for what a member of a group cannot do."""
     if not follow:
         raise typer.BadParameter("--group goes with --follow: a member of a group reads until it is ended")
     if queue is not None:
         raise typer.BadParameter("leave --queue away: the members of a --group share the queues out among them")
-    if offset is not None:
-        raise typer.BadParameter("--group goes on where the group stands: `towline group reset-offset` sets an offset")
     if sql and tags != ANY_TAG:
         raise typer.BadParameter("with --group give --tags or --sql, one of them")
+
+
+def _check_place(topic: str, group: str, offset: int | None) -> None:
+    """Raises BadParameter for an offset, which is the group's and no member's."""
+    if offset is not None:
+        set_it = f"`towline group reset-offset {quote(group)} {quote(topic)} --queue QUEUE --to {offset}`"
+        raise typer.BadParameter(f"--group goes on where the group stands: {set_it} sets an offset")
 
 
 def _seek(consumer: Consumer, offset: int) -> None:

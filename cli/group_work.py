@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, Literal, TypeVar
 
 import typer
@@ -19,6 +20,7 @@ from towline.errors import Remedy, TowlineError
 
 from .endpoints import endpoint_of
 from .output import add_row, show, table
+from .remedies import completed, words_of
 
 Result = TypeVar("Result")
 
@@ -134,8 +136,8 @@ def delete(group: str, endpoint: str | None, store: Path | None, as_json: bool) 
     def render(console: Console) -> None:
         console.print(f"{group} is deleted", markup=False)
         for topic in left:
-            note = f"{topic} stays, and a group of that name would read it: `towline topic delete {topic}` removes it"
-            console.print(note, markup=False)
+            removes = completed(f"`towline topic delete {quote(topic)} --yes` removes it", words_of(endpoint, store))
+            console.print(f"{topic} stays, and a group of that name would read it: {removes}", markup=False)
 
     show({"group": group, "topics": left}, as_json, render)
 

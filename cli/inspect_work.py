@@ -10,7 +10,6 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from towline.errors import MalformedFile
 from towline.format.files import checkpoint as checkpoint_format
 from towline.format.files import durable_slots, index_file
 from towline.format.files.consume_queue import Entry
@@ -18,6 +17,7 @@ from towline.format.files.consume_queue_ext import are_addresses, offset_of
 from towline.format.record.properties import KEYS, UNIQ_KEY
 from towline.format.record.properties import decode as decode_properties
 from towline.format.record.record import Record, layout_of
+from towline.log.errors import NotInStore
 from towline.log.files.store_files import IndexShape
 from towline.log.queues.consume_queue_ext import opened
 from towline.places import Store
@@ -28,6 +28,7 @@ from .output import add_row, show, table
 from .stored import Blank, IndexReader, QueueFiles, index_files, kept_files, queues_of, read_record
 
 _BODY_SHOWN = 200
+_THERE_SHOWN = 400
 
 
 def record_(store: Path, offset: int, as_json: bool) -> None:
@@ -75,6 +76,11 @@ def _print_record(console: Console, shown: dict[str, Any]) -> None:
     console.print(made)
 
 
+def shortened(there: str) -> str:
+    """The names of what there is, as far as they are read in a sentence."""
+    return there if len(there) <= _THERE_SHOWN else there[:_THERE_SHOWN].rpartition(",")[0] + ", ..."
+
+
 def queue(store: Path, topic: str | None, queue_id: int, start: int | None, count: int, as_json: bool) -> None:
     places = Store(store)
     if topic is None:
@@ -82,7 +88,8 @@ def queue(store: Path, topic: str | None, queue_id: int, start: int | None, coun
         return
     files = QueueFiles.of(places, topic, queue_id)
     if not files.files:
-        raise MalformedFile(str(places.consumequeue / topic / str(queue_id)), "no queue file is there")
+        there = ", ".join(f"{name}/{number}" for name, number in queues_of(places))
+        raise NotInStore(str(places.root), f"queue {queue_id} of {topic}", shortened(there), "`towline inspect queue`")
     low, end = files.bounds()
     entries = list(files.entries(low if start is None else start, count))
     result: dict[str, Any] = {
@@ -243,7 +250,8 @@ def diverged(store: Path, file: str | None, offset: int | None, start: int | Non
         return
     found = next((one for one in kept if one.path.name == file), None)
     if found is None:
-        raise MalformedFile(str(Store(store).diverged / file), "no copy of the log's bytes is there under that name")
+        there = ", ".join(one.path.name for one in kept)
+        raise NotInStore(str(store), f"file diverged/{file}", shortened(there), "`towline inspect diverged`")
     if offset is not None:
         shown = describe_record(found.read(offset))
         show({"offset": offset, "kind": "record"} | shown, as_json, lambda console: _print_record(console, shown))

@@ -100,6 +100,8 @@ def _refused(error: Exception, arguments: Sequence[str]) -> int:
     if isinstance(error, typer.TyperException):
         asked = f"{where.command_path} --help" if where else "towline --help"
         said = " ".join(error.format_message().split()).rstrip(".")  # typer lists choices in lines of their own
+        if "`" in said:
+            said = load_module("towline.cli.remedies", "cli").completed(said, arguments)
         output.show_error(type(error).__name__, said, f"see `{asked}`", as_json)
         return int(output.MISUSED)
     if isinstance(error, TowlineError):

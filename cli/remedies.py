@@ -12,6 +12,7 @@ from typer.main import get_command
 from .lazy import loaded
 from .main import app
 
+REMEDY: Final = "remedy"  # member of a document
 NAMED: Final = re.compile(r"`towline (\w[^`]*)`")
 _WHERE: Final = ("--store", "--endpoint")
 
@@ -33,6 +34,25 @@ def completed(remedy: str, arguments: Sequence[str], place: str = "") -> str:
         return f"`towline {named[1]} {found} {quote(typed[found])}`"
 
     return NAMED.sub(complete, remedy) if typed else remedy
+
+
+def complete_all(document: Any, arguments: Sequence[str]) -> Any:
+    """The document of a command with every remedy in it `completed`."""
+    if isinstance(document, list):
+        return [complete_all(each, arguments) for each in document]
+    if not isinstance(document, dict):
+        return document
+    return {
+        name: completed(value, arguments)
+        if name == REMEDY and isinstance(value, str)
+        else complete_all(value, arguments)
+        for name, value in document.items()
+    }
+
+
+def words_of(endpoint: str | None, store: Path | None) -> tuple[str, ...]:
+    """The words that name a node."""
+    return ("--store", str(store)) if store is not None else ("--endpoint", endpoint) if endpoint is not None else ()
 
 
 def _is_below(path: Path, directory: Path) -> bool:

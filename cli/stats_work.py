@@ -11,6 +11,7 @@ from rich.console import Console
 from .endpoints import ask_node, named_node
 from .lazy import load_module
 from .output import add_row, show, sized, table
+from .remedies import complete_all, words_of
 
 
 def stats(
@@ -25,7 +26,8 @@ def stats(
     endpoint, store = named_node(endpoint, store)
     reports = _of_store(store, interval, top, topic) if store is not None else _asked(endpoint, interval, top, topic)
     try:
-        for found in reports:
+        for report in reports:
+            found = complete_all(report, words_of(endpoint, store))
             show(found, as_json, partial(_render, found))
             if not watch:
                 return

@@ -1,5 +1,6 @@
 """Shows the status of a node to people, whether it was read here or asked for."""
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -9,8 +10,13 @@ from rich.console import Console
 from .endpoints import ask_node, named_node
 from .lazy import load_module
 from .output import FAILED, add_row, show, sized, table
+from .remedies import complete_all, completed, words_of
 
 TURN_SHOWN_MS: Final = 100
+SYNC_FAILED: Final = (
+    "a sync of the log failed: nothing more is promised; look at the disk, stop the node with `towline master stop`, "
+    "run `towline store mend --yes`, and start it again"
+)
 READ_ONLY: Final = "it is read-only: broker_permission is {}; `towline config set broker_permission=6` ends that"
 
 
@@ -25,16 +31,19 @@ def show_status(endpoint: str | None, store: Path | None, as_json: bool) -> int:
         assert endpoint is not None
         with ask_node(endpoint) as admin:
             read = admin.node_status()
-    show(read, as_json, lambda console: render(console, read))
+    named = words_of(endpoint, store)
+    read = complete_all(read, named)
+    show(read, as_json, lambda console: render(console, read, lambda text: completed(text, named)))
     return FAILED if read["standing_still"] else 0
 
 
-def render(console: Console, read: dict[str, Any]) -> None:
+def render(console: Console, read: dict[str, Any], typed: Callable[[str], str]) -> None:
+    """`typed`: a sentence with commands as they are to be typed."""
     head = f"{read['role']} on {read['store']}: {read['broker_role']}, {read['flush_disk_type']}"
     console.print(head, markup=False)
     if read["read_only"]:
-        console.print(READ_ONLY.format(read["broker_permission"]), style="bold", markup=False)
-    _render_durability(console, read)
+        console.print(typed(READ_ONLY.format(read["broker_permission"])), style="bold", markup=False)
+    _render_durability(console, read, typed)
     processes = table("duty", "#pid", "state", "#beat ms", "#PSS", "#CPU s", "#messages", "#bytes", "#refused")
     for process in read["processes"]:
         counters = process.get("counters", {})
@@ -135,13 +144,13 @@ def _archived(archive: dict[str, Any]) -> str:
     return f"{where}: {kept}{gone}"
 
 
-def _render_durability(console: Console, read: dict[str, Any]) -> None:
+def _render_durability(console: Console, read: dict[str, Any], typed: Callable[[str], str]) -> None:
     """What is not as the settings ask for, or as a disk should be."""
     if read["transient_pool"] != "off":
         buffers = ", ".join(f"{count} {state}" for state, count in read["transient_buffers"].items())
         console.print(f"transient pool: {read['transient_pool']}{buffers and f'; buffers: {buffers}'}", markup=False)
     if read["positions"]["sync_failed"]:
-        console.print("a sync of the log failed: nothing more is promised until `towline store verify` was run")
+        console.print(typed(SYNC_FAILED), markup=False)
     if read["positions"]["derived_sync_failed"]:
         console.print(
             "a sync of a queue or index file failed: nothing new in them is called durable; restart the node, which "

@@ -12,7 +12,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from towline.errors import PositionsUnusable, StoreNotWritable, StoreTaken
+from towline.errors import StoreNotWritable, StoreTaken
 from towline.log.backup.backup import Source, Taken, take_backup
 from towline.log.backup.backup_check import Checked, check_backup, manifest_of
 from towline.log.backup.backup_manifest import BackupDirectory, Manifest, total
@@ -21,10 +21,11 @@ from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.log_walk import Checks, LogWalk
 from towline.log.state.durable_file import DurableFile
 from towline.node.process.context import runtime_of
+from towline.node.store.store_access import positions_of_holder
 from towline.node.store.store_shape import shape_of
 from towline.places import Store
 from towline.runtime.locks import StoreLock
-from towline.runtime.positions import Duty, Position, Positions, State
+from towline.runtime.positions import Position
 
 from .interrupts import Interrupts
 from .output import FAILED, add_row, progress_console, show, sized, table
@@ -38,7 +39,7 @@ SLAVE: Final = "slave"
 def backup_store(
     root: Path, target: Path, config: Path | None, prune: bool, limit: int, cold: bool, as_json: bool
 ) -> int:
-    """`limit`: bytes a second, 0 for none. Raises what `take_backup` does, and PositionsUnusable (H24)."""
+    """`limit`: bytes a second, 0 for none. Raises what `take_backup` does, and HolderSilent (H24)."""
     store, backup = Store(root.resolve()), BackupDirectory(target)
     settings, _ = shape_of(store, config)
     started = time.monotonic()
@@ -167,14 +168,9 @@ def _bounds(store: Store, size: int) -> Iterator[Callable[[], tuple[int, int]]]:
 def _running(store: Store, holder: int) -> Callable[[], tuple[int, int]]:
     """Of a node: synced, confirmed, and behind a whole record, which is what reput has dispatched.
 
-    Raises PositionsUnusable for any other holder of the store, as a real broker.
+    Raises HolderSilent for any other holder of the store, as a real broker.
     """
-    path = runtime_of(store.root).positions
-    positions = Positions.open(path, writable=False)
-    supervisor = positions.duty(Duty.SUPERVISE)
-    if supervisor.pid != holder or supervisor.state is not State.RUNNING:
-        positions.close()
-        raise PositionsUnusable(str(path), f"does not tell how far process {holder} has come, which holds the store")
+    positions = positions_of_holder(runtime_of(store.root).positions, holder)
 
     def bounds() -> tuple[int, int]:
         wanted, deadline = positions.get(Position.FLUSHED), time.monotonic() + DISPATCH_WAIT_S

@@ -8,6 +8,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from towline.log.errors import RepairRefused
 from towline.log.repair.repair import Repair
 from towline.log.repair.repair_plan import RepairPlan, Step, make_plan
 from towline.log.repair.verify import Verified, verify
@@ -138,18 +139,25 @@ def _weight(plan: RepairPlan) -> Weight:
 def _repair_document(plan: RepairPlan, done: Sequence[Step], after: Verified | None) -> dict[str, Any]:
     return {
         "plan": [step.row() for step in plan.steps],
-        "refused": [{"file": error.path, "byte": error.at, "sentence": error.describe()} for error in plan.refused],
+        "refused": [
+            {"file": error.path, "byte": error.at, "sentence": error.describe(), "remedy": _advice(error, plan)}
+            for error in plan.refused
+        ],
         "notes": plan.notes,
         "done": [step.row() | {"kept": step.kept} for step in done],
         "verify": document_of(after if after is not None else plan.verified),
     }
 
 
+def _advice(error: RepairRefused, plan: RepairPlan) -> str:
+    return completed(error.advice, ("--store", str(plan.verified.findings.root)))
+
+
 def _print_repair(console: Console, plan: RepairPlan, done: Sequence[Step], after: Verified | None) -> None:
     for note in plan.notes:
         console.print(note, markup=False)
     for error in plan.refused:
-        console.print(f"refused: {error}", soft_wrap=True, markup=False)
+        console.print(f"refused: {error.describe()}; {_advice(error, plan)}", soft_wrap=True, markup=False)
     for step in done or plan.steps:
         kept = f"; kept in {step.kept}" if step.kept else ""
         sentence = f"{'done' if done else 'would do'}: {step.path} byte {step.at}: {step.sentence}{kept}"

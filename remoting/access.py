@@ -12,7 +12,7 @@ from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseC
 from towline.format.remoting.command import Command
 from towline.format.remoting.signing import ACCESS_KEY, SIGNATURE, signature
 from towline.limits import LOOK_MS
-from towline.link.keys import ADMIN, AuthorizedKeys, Key
+from towline.link.keys import ADMIN, KEYS_MADE, AuthorizedKeys, Key
 from towline.runtime.remoting_counts import Ending
 
 from .connections import Connection, Connections
@@ -96,7 +96,7 @@ class Access:
             found = self._find(self._keys, name, anew=True)  # a new key may have the name of one that was revoked
         if found is None:
             why = "the request is not signed" if not name else f"no key {name[:64]!r} is allowed"
-            raise RequestRefused(ResponseCode.NO_PERMISSION, f"{why}; `towline keys new` makes keys")
+            raise RequestRefused(ResponseCode.NO_PERMISSION, f"{why}; {KEYS_MADE}")
         key, secret = found
         if not _is_signed(request, secret):
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"the signature of {key.name!r} is wrong")

@@ -4,12 +4,11 @@ from typing import Final
 
 from towline.format.remoting.codes import RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
+from towline.link.keys import KEYS_MADE
 
 from .connections import Answer, Connection
 
-_ACCOUNTS: Final = (
-    "access is by the keys of a cluster, not by RocketMQ's users and rules: `towline keys new` makes one, with roles"
-)
+_ACCOUNTS: Final = f"access is by the keys of a cluster, not by RocketMQ's users and rules: {KEYS_MADE}"
 _BROKER: Final = "no broker of RocketMQ joins a node: a slave is started with `towline slave start`"
 _BY_ITSELF: Final = "a node removes by itself what has expired, as its settings say: see docs/operations.md"
 _CONTAINER: Final = "there is no container of brokers: `towline master start` and `towline slave start` start nodes"

@@ -35,7 +35,7 @@ Subscription = Callable[[str, str], FilterData | None]
 
 class PropertyFilterDisabled(TowlineError, remedy=Remedy.FIX_SETTINGS):
     template = "this node does not filter by properties: enable_property_filter is off"
-    advice = "set enable_property_filter and restart the node, or filter by tags"
+    advice = "restart the node with `--set enable_property_filter=true`, or filter by tags"
 
 
 class ExtensionUnits:

@@ -125,6 +125,15 @@ class PositionsUnusable(TowlineError, remedy=Remedy.RESTART):
     advice = "start the node: `towline master start` or `towline slave start` writes the file anew"
 
 
+class HolderSilent(TowlineError, remedy=Remedy.RETRY):
+    """A process that is no running node holds a store: a command at work, a node that starts, a real broker."""
+
+    path: str
+    pid: int
+    template = "the positions file {path} does not tell how far process {pid} has come, which holds the store"
+    advice = "wait until that process has ended, or its node runs, then try again"
+
+
 class NotTheWriter(TowlineError):
     position: str
     duty: str
@@ -146,13 +155,20 @@ class StoreTaken(TowlineError, remedy=Remedy.FIX_CALL):
 
     store: str
     pid: int  # 0 if unknown
+    is_node: bool = True  # else it is a command at work, or another program
 
     @property
     def advice(self) -> str:  # type: ignore[override]
-        return f"stop that node (`towline master stop --store {quote(self.store)}`), or use another store directory"
+        end = "wait until that process has ended, which is no node but a command at work or another program"
+        if self.is_node:
+            end = f"stop that node (`towline master stop --store {quote(self.store)}`)"
+        if not self.pid:
+            end = "stop it where it runs: in another container, or on another machine"
+        return f"{end}, or use another store directory"
 
     def describe(self) -> str:
-        return f"the store {self.store} is in use by process {self.pid or 'of another program'}"
+        holder = f"process {self.pid}" if self.pid else "a process that is not seen from here"
+        return f"the store {self.store} is in use by {holder}"
 
 
 class StoreNotWritable(TowlineError, remedy=Remedy.FIX_DISK):
@@ -406,10 +422,22 @@ class CorruptLog(TowlineError, remedy=Remedy.FIX_DISK):
     rule: str
     sentence: str
     template = "{path} byte {at}, below the durable offset of the log: {rule}, {sentence}"
-    advice = (
-        "nothing was changed: restore the file from a copy or from another node, or look with `towline store verify` "
-        "and step over it with `towline store repair --skip OFFSET`"
-    )
+
+    @property
+    def offset(self) -> int:
+        """Of the log."""
+        name = self.path.rpartition("/")[2]
+        return self.at + (int(name) if name.isdecimal() else 0)
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        restore = "nothing was changed: restore the file from a copy or from another node"
+        if self.rule == "MISSING":
+            return restore
+        skip = f"`towline store repair --yes --skip {self.offset}`"
+        if self.rule == "START_MISSING":
+            return f"{restore}, or give up what is missing with {skip}: the log begins later then"
+        return f"{restore}, or look with `towline store verify` and step over it with {skip}"
 
 
 class StoreSyncFailed(TowlineError, remedy=Remedy.FIX_DISK):
@@ -429,7 +457,7 @@ class NotInLog(TowlineError, remedy=Remedy.FIX_CALL):
 
 class IndexDisabled(TowlineError, remedy=Remedy.FIX_SETTINGS):
     template = "this node keeps no index of keys: message_index_enable is off"
-    advice = "set message_index_enable and restart the node, or ask another one"
+    advice = "restart the node with `--set message_index_enable=true`, or ask another one"
 
 
 class AppendMismatch(TowlineError, remedy=Remedy.RETRY):
@@ -614,6 +642,17 @@ class OrderTooOld(TowlineError, remedy=Remedy.FIX_CALL):
     seconds: float
     template = "the promotion of the node on {store} was ordered {seconds:.0f} s ago and is not gone on with"
     advice = "look who is master now, and give the order again if this node is to be it"
+
+
+class MalformedKey(TowlineError, remedy=Remedy.FIX_SETTINGS):
+    """A key in etcd does not hold what a node writes there."""
+
+    key: str
+    problem: str
+    template = "{key} in etcd: {problem}"
+    advice = (
+        "look who else writes there, and put back what an earlier revision of the key says (`etcdctl get KEY --rev`)"
+    )
 
 
 class EtcdUnavailable(TowlineError, remedy=Remedy.RETRY):

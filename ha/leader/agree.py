@@ -16,6 +16,7 @@ from towline.format.files.epochs import node_of
 from towline.log.recovery.recovery import sync_rest
 from towline.log.state.epoch_file import open_epoch
 from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile, InSyncRecord, mask_of
+from towline.log.state.role_file import MASTER, SLAVE, Role, save_role
 from towline.node.peers.peer_client import PeerAnswers, ask_all, check_promotion
 from towline.node.peers.peer_server import PROMISE, STATE, state_of
 from towline.node.process.context import Node
@@ -23,7 +24,6 @@ from towline.node.process.failure import write_failure
 from towline.node.roles.agreement import RoleDecision, awaited, next_epoch, on_start, report_of
 from towline.node.roles.promise import Promise, promise_before, save_promise
 from towline.node.roles.role_commands import PROMOTE, read_json_file
-from towline.node.roles.roles import MASTER, SLAVE, Role, save_role
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty, Position

@@ -16,12 +16,12 @@ from towline.clock import boottime_ns
 from towline.errors import MalformedFrame
 from towline.format.files.epochs import number_of, term_of
 from towline.log.state.in_sync_file import ids_of
+from towline.log.state.role_file import MASTER
 from towline.node.peers.peer_client import ask_peers
 from towline.node.peers.peer_server import STATE, state_of
 from towline.node.process.context import Node
 from towline.node.roles.agreement import Report, may_lack, report_of
 from towline.node.roles.role_commands import PROMOTE, read_json_file, submit_command
-from towline.node.roles.roles import MASTER
 from towline.route.etcd import Etcd
 from towline.runtime.positions import Counter
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from towline.errors import MalformedFile
+from towline.errors import MalformedKey
 from towline.format.files.epochs import NODES, node_of, number_of, term_of
 from towline.limits import NODE_MAX
 from towline.log.state.in_sync_file import FLOOR_UNKNOWN, ids_of, mask_of
+from towline.log.state.role_file import MASTER
 from towline.node.process.endpoints import reachable
-from towline.node.roles.roles import MASTER
 from towline.places import Runtime
 from towline.route.etcd import Etcd, KeyValue
 from towline.route.leaders import keys_of
@@ -114,7 +114,7 @@ def next_epoch(view: GroupView, own: int, known: int) -> int:
 
 
 class Leadership:
-    """The keys of one group. Raises EtcdUnavailable; MalformedFile for a key that somebody else has written."""
+    """The keys of one group. Raises EtcdUnavailable; MalformedKey for a key that somebody else has written."""
 
     def __init__(self, etcd: Etcd, cluster: str, name: str) -> None:
         self._etcd = etcd
@@ -184,10 +184,10 @@ def _recorded(found: KeyValue) -> RecordedSet:
     facts = _facts(found)
     members = facts.get("members")
     if not isinstance(members, list) or not all(type(node) is int and 0 <= node <= NODE_MAX for node in members):
-        raise MalformedFile(found.key, f"it names no nodes: {members!r}")
+        raise MalformedKey(found.key, f"it names no nodes: {members!r}")
     floor = facts.get("floor", FLOOR_UNKNOWN)
     if type(floor) is not int or not 1 <= floor <= NODE_MAX + 1:
-        raise MalformedFile(found.key, f"its floor is {floor!r}, and a set has 1 to {NODE_MAX + 1} members")
+        raise MalformedKey(found.key, f"its floor is {floor!r}, and a set has 1 to {NODE_MAX + 1} members")
     return RecordedSet(_number(found, facts, "epoch"), mask_of(members), found.changed, floor)
 
 
@@ -195,14 +195,14 @@ def _facts(found: KeyValue) -> dict[str, Any]:
     try:
         facts = json.loads(found.value)
     except ValueError as error:
-        raise MalformedFile(found.key, f"it is not JSON: {error}") from None
+        raise MalformedKey(found.key, f"it is not JSON: {error}") from None
     if not isinstance(facts, dict):
-        raise MalformedFile(found.key, "it holds no JSON object")
+        raise MalformedKey(found.key, "it holds no JSON object")
     return facts
 
 
 def _number(found: KeyValue, facts: dict[str, Any], name: str) -> int:
     value = facts.get(name)
     if type(value) is not int or not 0 <= value < NODES << 48:
-        raise MalformedFile(found.key, f"its {name} is {value!r}")
+        raise MalformedKey(found.key, f"its {name} is {value!r}")
     return value

@@ -7,7 +7,7 @@ import math
 from typing import ClassVar, Final, Protocol
 
 from towline.clock import boottime_ns
-from towline.errors import EtcdUnavailable, MalformedFile
+from towline.errors import EtcdUnavailable, MalformedKey
 from towline.format.files.epochs import node_of, term_of
 from towline.limits import SLEEP_MAX_MS
 from towline.log.state.in_sync_file import ids_of
@@ -32,7 +32,7 @@ class LeaseRole(Protocol):
     """The work of a lease process in its node's role."""
 
     def cycle(self, now_ms: int) -> int:
-        """Does what is due; returns whether anything was done. Raises EtcdUnavailable, MalformedFile."""
+        """Does what is due; returns whether anything was done. Raises EtcdUnavailable, MalformedKey."""
         ...
 
     def due_ms(self, now_ms: int) -> int: ...
@@ -66,7 +66,7 @@ class LeaseAgent:
             return 0
         try:
             done = self._lease_role.cycle(now)
-        except (EtcdUnavailable, MalformedFile) as error:
+        except (EtcdUnavailable, MalformedKey) as error:
             self._retry_at = self._node.clock.monotonic_ms() + RETRY_MS
             self._node.line.count(Counter.REFUSED)
             self._log_once(type(error).__name__, str(error))
@@ -86,7 +86,7 @@ class LeaseAgent:
         """Releases the leadership once put has stopped, so that another node may have it at once."""
         try:
             self._lease_role.hand_over()
-        except (EtcdUnavailable, MalformedFile) as error:
+        except (EtcdUnavailable, MalformedKey) as error:
             self._node.log.warning("the lease ends by itself: %s", error)
         return True
 

@@ -118,7 +118,7 @@ def _not_writeable(_: Limits, state: StoreState) -> Refusal | None:
 def _sync_failed(_: Limits, state: StoreState) -> Refusal | None:
     if not state.sync_failed:
         return None
-    words = "a sync of the log failed, so nothing more can be promised; look at the disk, then restart the node"
+    words = "a sync of the log failed, so nothing more can be promised before `towline store mend --yes`"
     return refusal(PutStatus.SERVICE_NOT_AVAILABLE, Cause.SYNC_FAILED, words=words)
 
 

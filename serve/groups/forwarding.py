@@ -15,13 +15,13 @@ from towline.link.dealer import greet
 from towline.link.keys import FORWARDER
 from towline.link.poller import Poller
 from towline.link.tcp_link import TcpLink
+from towline.log.state.role_file import MASTER
 from towline.node.peers.find_master import MasterFinder
 from towline.node.peers.handshake import own_facts
 from towline.node.peers.peer_server import NOT_MASTER
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_of
 from towline.node.process.endpoints import REMOTING
-from towline.node.roles.roles import MASTER
 
 from .errors import GroupRefused, Refusal
 from .watching import ReplyAddress

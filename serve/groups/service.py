@@ -504,7 +504,8 @@ class GroupService:
     def _queue(self, topic: str, queue: int) -> int:
         count = self._queues.read_queues(topic)
         if queue >= count:
-            raise GroupRefused(Refusal.UNKNOWN_QUEUE, f"topic {topic!r} has no queue {queue}, but {count} queues")
+            sentence = f"topic {topic!r} has no queue {queue}, but {count} queues"
+            raise GroupRefused(Refusal.UNKNOWN_QUEUE, sentence, about=topic)
         return queue
 
     # --- locks
@@ -581,7 +582,7 @@ class GroupService:
         self._known(name)
         group = self._members.get(name)
         if group is not None and group.members:
-            raise GroupRefused(Refusal.GROUP_IN_USE, f"group {name!r} has {len(group.members)} members")
+            raise GroupRefused(Refusal.GROUP_IN_USE, f"group {name!r} has {len(group.members)} members", about=name)
         self._offsets.drop_group(name)
         self._groups.delete(name)
         self._modes.drop_group(name)

@@ -114,7 +114,7 @@ def check_allowed(settings: SubscriptionGroup, model: str) -> None:
     if broadcasting or not settings.consume_enable:
         what, which = ("broadcast", "consumeBroadcastEnable") if broadcasting else ("consume", "consumeEnable")
         sentence = f"group {settings.group_name!r} may not {what}: {which} is off"
-        raise GroupRefused(Refusal.CONSUME_DISABLED, sentence)
+        raise GroupRefused(Refusal.CONSUME_DISABLED, sentence, about=settings.group_name)
 
 
 def check_group(name: str) -> None:

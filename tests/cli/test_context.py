@@ -26,7 +26,10 @@ def said(capsys, *words: str) -> dict:
 
 def test_without_one_a_command_says_what_to_name(capsys):
     assert run(["get", "orders"]) == 2
-    assert "by --endpoint or by --store, one of them, or by `towline context add`" in capsys.readouterr().err
+    assert (
+        "by --endpoint or by --store, one of them, or by `towline context add NAME --endpoint ENDPOINT`"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_command_that_names_no_node_asks_that_of_the_context(capsys):

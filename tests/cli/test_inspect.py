@@ -128,10 +128,10 @@ class TestInspectQueue:
         command = ("inspect", "queue", "--store", store, "--topic", "flights", "--queue", 1, "--from", 2, "--count", 1)
         assert [entry["queue_offset"] for entry in towline(*command, "--json").document["entries"]] == [2]
 
-    def test_names_the_directory_of_a_queue_that_is_not_there(self, store, towline):
+    def test_says_which_queues_there_are_where_it_has_not_the_one_asked_for(self, store, towline):
         done = towline("inspect", "queue", "--store", store, "--topic", "nothing")
         assert done.status == 1
-        assert "consumequeue/nothing/0" in done.err
+        assert "has no queue 0 of nothing; it has flights/1" in done.err
 
 
 class TestInspectIndex:
@@ -227,7 +227,7 @@ class TestInspectDiverged:
 
     def test_what_is_not_there_is_refused_by_name(self, cut, towline):
         command = ("inspect", "diverged", "--store", cut.root)
-        assert "no copy" in towline(*command, "--file", "nothing.log").err
+        assert "has no file diverged/nothing.log; it has" in towline(*command, "--file", "nothing.log").err
         assert towline(*command, "--offset", 5).status == 2
         done = towline(*command, "--file", f"{cut.records[100].at:020d}-5.log", "--offset", 5)
         assert (done.status, "5" in done.err) == (1, True)

@@ -4,7 +4,6 @@ import json
 import re
 import socket
 import subprocess
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,8 +12,9 @@ import pytest
 from tests.processes.disks import small_memory
 from tests.processes.nodes import free_port
 from towline.cli.remedies import completed
+from towline.cli.status import SYNC_FAILED
 
-from .typist import TYPED, Typist
+from .typist import TYPED, Typist, filled
 
 SMALLER = "mapped_file_size_commit_log"
 
@@ -35,10 +35,11 @@ def test_a_store_in_use_is_left_by_the_node_that_is_stopped(typist: Typist) -> N
 
 
 def test_a_topic_that_is_not_there_is_created_and_a_command_without_a_node_gets_a_context(typist: Typist) -> None:
-    typist.works(f"towline master start --store {typist.store}")
+    port = free_port()
+    typist.works(f"towline master start --store {typist.store}", "--set", f"listen_port={port}")
     get = "towline get orders"
     added, *_ = typist.refused(get)
-    typist.works(added, "here", "--store", str(typist.store))
+    typist.works(filled(added, NAME="here", ENDPOINT=f"tcp://127.0.0.1:{port}"))
     [created] = typist.refused(get)
     typist.works(created)
     typist.works(get)
@@ -63,11 +64,11 @@ def test_a_node_that_other_machines_reach_gets_keys_or_does_without(typist: Typi
     start = f"towline master start --store {typist.store}"
     open_to_all = ("--set", "listen_host=0.0.0.0", "--set", f"ha_listen_port={free_port()}")
     done = typist(start, *open_to_all)
-    assert "or pass --insecure" in str(done.document["sentence"])
-    typist.works(start, *open_to_all, "--insecure")
+    assert "or set insecure=true" in str(done.document["sentence"])
+    typist.works(start, *open_to_all, "--set", "insecure=true")
     typist.stop()
     [made] = typist.refused(start, *open_to_all)
-    typist.works(made, "--dir", str(tmp_path / "keys"), "app", "--role", "producer")
+    typist.works(filled(made, NAME="app", DIR=tmp_path / "keys", ROLE="producer"))
     typist.works(start, *open_to_all, "--set", f"keys_dir={tmp_path / 'keys'}")
 
 
@@ -79,27 +80,6 @@ def test_a_master_whose_peers_are_silent_starts_alone(typist: Typist) -> None:
     peers = ("--set", f"ha_peers=0=127.0.0.1:{own},1=127.0.0.1:{other}", "--set", f"ha_listen_port={own}")
     assert "say --alone" in str(typist(start, *peers).document["remedy"])
     typist.works(start, *peers, "--alone")
-
-
-def _foreign(store: Path) -> None:
-    (store / "commitlog" / "notes.txt").write_text("what somebody left here")
-
-
-def _torn(store: Path) -> None:
-    (store / "durable").write_bytes((store / "durable").read_bytes()[:10])
-
-
-@pytest.mark.parametrize("damage", [_foreign, _torn])
-def test_a_store_that_is_refused_is_repaired(typist: Typist, damage: Callable[[Path], None]) -> None:
-    start = f"towline master start --store {typist.store}"
-    typist.works(start)
-    typist.works(f"towline put orders hello --store {typist.store}")
-    typist.stop()
-    damage(typist.store)
-    [repaired] = typist.refused(start)
-    typist.works(repaired)
-    typist.works(start)
-    typist.works(f"towline get orders --store {typist.store}")
 
 
 def test_another_segment_size_is_that_of_the_store(typist: Typist) -> None:
@@ -191,6 +171,11 @@ def test_a_remedy_gets_the_store_of_the_command_unless_it_is_about_another_place
 ) -> None:
     assert completed(remedy, ["put", "orders", "x", "--store", "/a b"], place) == typed
     assert completed(remedy, ["put", "orders", "x"], place) == remedy
+
+
+def test_status_says_of_a_failed_sync_what_is_typed_for_this_store() -> None:
+    typed = TYPED.findall(completed(SYNC_FAILED, ("--store", "/a")))
+    assert typed == ["towline master stop --store /a", "towline store mend --yes --store /a"]
 
 
 def test_a_remedy_gets_the_endpoint_of_the_command() -> None:

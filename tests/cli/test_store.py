@@ -150,7 +150,7 @@ class TestRepair:
         assert done.status == 2
         (refused,) = done.document["refused"]
         assert refused["byte"] == at
-        assert f"--skip {at} steps over it" in refused["sentence"]
+        assert f"`towline store repair --yes --skip {at} --store {maker.root}`" in refused["remedy"]
         assert done.document["done"] == []
 
     def test_is_refused_while_a_node_runs(self, maker, towline):

@@ -28,6 +28,14 @@ SETTINGS = tuple(
 TYPED = re.compile(r"`([^`]+)`")
 
 
+def filled(command: str, **words: object) -> str:
+    """A command with something in the place of its words in upper case."""
+    for name, value in words.items():
+        assert re.search(rf"\b{name}\b", command), f"{command} leaves no {name} open"
+        command = re.sub(rf"\b{name}\b", str(value), command)
+    return command
+
+
 @dataclass(frozen=True)
 class Done:
     """What a command left behind."""
@@ -62,6 +70,11 @@ class Typist:
         assert done.status in (1, 2), done
         return TYPED.findall(f"{done.document['sentence']}; {done.document['remedy']}")
 
+    def refused_once(self, command: str, naming: str, *more: str) -> str:
+        """The one of those in which these words stand."""
+        [found] = [typed for typed in self.refused(command, *more) if naming in typed]
+        return found
+
     def works(self, command: str, *more: str) -> None:
         done = self(command, *more)
         assert done.status == 0, done
@@ -69,3 +82,9 @@ class Typist:
     def stop(self) -> None:
         if processes_of(self.store):
             self.works(f"towline master stop --store {self.store}")
+
+
+def endpoint_of(typist: Typist) -> str:
+    """Where the node of the store is asked."""
+    done = typist(f"towline master status --store {typist.store}")
+    return str(done.document["endpoints"]["serve"][0])

@@ -8,8 +8,8 @@ from towline.cli.cluster_nodes import forget_memory, is_here, observe, older_set
 from towline.cli.main import run
 from towline.cluster.state import NodeState
 from towline.log.files.config_file import ConfigFile
+from towline.log.state.role_file import Role, save_role
 from towline.node.process.context import runtime_of
-from towline.node.roles.roles import Role, save_role
 from towline.places import Store
 from towline.route.file import read_cluster
 

@@ -15,6 +15,7 @@ from towline.log.state.checkpoint_file import CheckpointFile
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.in_sync_file import InSyncFile, InSyncRecord, mask_of
+from towline.log.state.role_file import MASTER, Role, save_role
 from towline.log.state.truncation_file import Truncation, TruncationFile
 from towline.node.roles.promise import Promise, save_promise
 
@@ -161,6 +162,17 @@ def torn_truncation(maker: StoreMaker) -> None:
 
 def truncation_of_what_was_confirmed(maker: StoreMaker) -> None:
     truncation(maker, point=maker.records[-101].at)
+
+
+def torn_role(maker: StoreMaker) -> None:
+    for number in (1, 2):  # the second one keeps the first as `.bak`
+        save_role(maker.store, Role(MASTER, 256 * number + 1, "promoted", 1))
+    for path in (maker.store.role, copy_of(maker.store.role)):
+        path.write_bytes(path.read_bytes()[:20])
+
+
+def strange_role(maker: StoreMaker) -> None:
+    save_role(maker.store, Role("observer", 257, "", 1))
 
 
 def nothing(maker: StoreMaker) -> None:
@@ -481,4 +493,6 @@ PASSED_OVER: dict[str, tuple[Callable[[StoreMaker], None], bool]] = {
 REFUSED_BY_OWNERS: dict[str, Callable[[StoreMaker], None]] = {
     "a broken identity": broken_identity,
     "a file of config/ of which neither generation can be read": lost_config,
+    "a role of which neither generation can be read": torn_role,
+    "a role that is none": strange_role,
 }

@@ -16,6 +16,23 @@ from towline.cli.main import app
 NAMED = re.compile(r"`towline ([\w-][^`]*)`")
 EVERYWHERE = {"--help", "--install-completion", "--show-completion", "--version"}
 ANY = ("VALUE", "NAME")  # a word that the sentence leaves open
+COMPLETED = {"--store", "--endpoint"}  # by `towline.cli.remedies`
+DRY = {("store", "repair"), ("store", "mend"), ("topic", "delete")}  # without --yes they do nothing
+# Where a command is spoken of, and nobody is to type it.
+SPOKEN_OF = {
+    ("cli/put.py", "put --deliver-at"),
+    ("cli/stored.py", "store repair"),
+    ("pipeline/errors.py", "pipeline archive"),
+    ("pipeline/rebuild.py", "store restore"),
+    ("towline/cluster/sample.py", "keys new"),
+    ("towline/cluster/units.py", "cluster units"),
+    ("towline/link/tls.py", "keys new"),
+    ("towline/node/supervise/changing.py", "config set --keep"),
+    ("towline/runtime/settings_doc.py", "config set --keep"),
+    ("towline/runtime/settings_model.py", "keys new"),
+    ("towline/runtime/settings_model.py", "pipeline archive"),
+    ("towline/spark/stores.py", "store restore"),
+}
 
 
 @cache
@@ -56,12 +73,42 @@ def wrong(line: str) -> str:
     return " ".join(unknown)
 
 
-def said(source: Source) -> Iterator[str]:
+def missing(line: str) -> str:
+    """What `towline LINE` lacks to do what it is for, words of arguments in upper case; "" where it lacks nothing."""
+    path = path_of(line)
+    words, command = line.split()[len(path) :], commands()[path]
+    if isinstance(command, TyperGroup) or "--help" in words:
+        return ""
+    options, arguments = given(command, words)
+    needed = [each for each in command.params if each.required]
+    lacking = [each.opts[0] for each in needed if each.param_type_name == "option" and not options & set(each.opts)]
+    lacking += [str(each.name).upper() for each in needed if each.param_type_name == "argument"][arguments:]
+    lacking += ["--yes"] if path in DRY and "--yes" not in options else []
+    return " ".join(word for word in lacking if word not in COMPLETED)
+
+
+def given(command: Command, words: list[str]) -> tuple[set[str], int]:
+    """The options among the words, and how many arguments there are."""
+    valued = {option for each in command.params if not getattr(each, "is_flag", True) for option in each.opts}
+    options, arguments, rest = set(), 0, iter(words)
+    for word in rest:
+        option, is_whole, _ = word.partition("=")
+        if not word.startswith("-"):
+            arguments += 1
+            continue
+        options.add(option)
+        if option in valued and not is_whole:
+            next(rest, "")
+    return options, arguments
+
+
+def said(source: Source) -> Iterator[tuple[ast.AST, str]]:
     """The commands of what the program says; docstrings are for who reads it."""
     docstrings = {id(node.value) for node in ast.walk(source.tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(source.tree):
         if id(node) not in docstrings:
-            yield from NAMED.findall(text_of(node))
+            for line in NAMED.findall(text_of(node)):
+                yield node, line
 
 
 def named(source: Source) -> Iterator[Broken]:
@@ -69,6 +116,41 @@ def named(source: Source) -> Iterator[Broken]:
         for line in NAMED.findall(text_of(node)):
             if unknown := wrong(line):
                 yield source.broken(node, f"`towline {line}` has {unknown}", "name a command that there is")
+
+
+def unfinished(source: Source) -> Iterator[Broken]:
+    for node, line in said(source):
+        if (lacking := missing(line)) and (str(source.path), line) not in SPOKEN_OF:
+            how = "name what it needs, by its value or by a word in upper case"
+            yield source.broken(node, f"`towline {line}` lacks {lacking}", how)
+
+
+def test_every_command_that_the_program_names_can_be_typed() -> None:
+    ours = [source for source in sources() if not source.is_test]
+    assert not [str(broken) for source in ours for broken in unfinished(source)]
+    spoken_of = {(str(source.path), line) for source in ours for _, line in said(source)}
+    assert spoken_of >= SPOKEN_OF
+
+
+@pytest.mark.parametrize(
+    ("line", "lacking"),
+    [
+        ("store repair --yes --skip 5", ""),
+        ("store repair --skip 5", "--yes"),
+        ("store backup", ""),
+        ("store restore --from BACKUP", ""),
+        ("store restore --store DIR", "--from"),
+        ("topic describe", "TOPIC"),
+        ("topic delete orders", "--yes"),
+        ("group reset-offset GROUP --to first", "TOPIC"),
+        ("keys new NAME --dir DIR", "--role"),
+        ("keys new --dir DIR --role=admin", "NAME"),
+        ("keys new --help", ""),
+        ("pipeline NAME --help", ""),
+    ],
+)
+def test_what_a_command_lacks_is_found(line: str, lacking: str) -> None:
+    assert missing(line) == lacking
 
 
 def test_every_command_that_the_program_names_is_there() -> None:
@@ -94,7 +176,7 @@ def test_an_unknown_word_is_found(line: str, unknown: str) -> None:
 def test_every_command_that_the_program_names_is_typed_by_a_test_or_a_page() -> None:
     """Pages are typed by tests, too."""
     typed = "\n".join(text for path, text in texts() if path.startswith(("tests/", "docs/", "README")))
-    named = {path_of(line) for source in sources() if not source.is_test for line in said(source)}
+    named = {path_of(line) for source in sources() if not source.is_test for _, line in said(source)}
     leaves = {path for path in named if path and not isinstance(commands()[path], TyperGroup)}
     assert len(leaves) > 30
     untyped = [" ".join(path) for path in sorted(leaves) if not re.search(as_typed(path), typed, re.MULTILINE)]

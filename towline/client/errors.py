@@ -30,7 +30,7 @@ class MessageTooLarge(TowlineError, remedy=Remedy.FIX_CALL):
     size: int
     size_max: int
     template = "a body of {size} bytes is too large; {size_max} are allowed"
-    advice = "split the message, compress it, or raise max_message_size on the node"
+    advice = "split the message, compress it, or raise max_message_size on the node and restart it"
 
 
 class UnserializableValue(TowlineError, remedy=Remedy.FIX_CALL):
@@ -137,13 +137,19 @@ class FilterRefused(TowlineError, remedy=Remedy.FIX_CALL):
     position: int  # characters before what is wrong; -1: not the expression
     sentence: str
     template = "{error}: {sentence}"
-    advice = "correct the expression where the position says, or set enable_property_filter on the node"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        if self.error == "BadExpression":
+            return "correct the expression where the position says"
+        return "restart the node with `--set enable_property_filter=true`, or filter by tags"
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
         """From a node's answer."""
         error, position, sentence = (facts.get(name, "") for name in ("error", "position", "sentence"))
-        return cls(str(error), position if isinstance(position, int) else -1, str(sentence))
+        said = str(sentence).removesuffix(f"; {facts.get('remedy', '')}")
+        return cls(str(error), position if isinstance(position, int) else -1, said)
 
 
 class IllegalDelay(TowlineError, remedy=Remedy.FIX_CALL):

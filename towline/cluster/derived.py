@@ -14,7 +14,7 @@ from towline.runtime.settings_model import BrokerRole
 MASTER, SLAVE = "master", "slave"
 FILES: Final = ("keys_dir", "tls_server_cert_path", "tls_server_key_path")  # relative to the cluster file
 # Setting -> what of the file it follows from; written by hand it could only differ.
-_FOLLOWS: Final = {
+FOLLOWS: Final = {
     "broker_cluster_name": "`name` of the file",
     "broker_name": "`name` of the group",
     "broker_id": "`id` of the node",
@@ -79,8 +79,8 @@ def _check_written(cluster: Cluster, group: Group, node: Node) -> None:
     """What no setting shows by itself: keys that follow from the file, and more replicas than nodes."""
     table = f"group {group.name}, node {node.id}"
     said = {SNAKES.get(key, key): value for key, value in {**group.settings, **node.settings}.items()}
-    for key in said.keys() & _FOLLOWS.keys():
-        raise BadCluster(str(cluster.path), table, f"settings.{key}", f"is {_FOLLOWS[key]}; take it out")
+    for key in said.keys() & FOLLOWS.keys():
+        raise BadCluster(str(cluster.path), table, f"settings.{key}", f"is {FOLLOWS[key]}; take it out")
     if str(said.get("broker_role")) == BrokerRole.SLAVE.value:
         why = "= SLAVE: `master` of the group says which node is none; ASYNC_MASTER or SYNC_MASTER is wanted"
         raise BadCluster(str(cluster.path), table, "settings.broker_role", why)

@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 import zmq
@@ -59,12 +60,15 @@ _SECRET_MODE: Final = 0o600
 _PUBLIC_MODE: Final = 0o644
 
 
+KEYS_MADE: Final = "`towline keys new NAME --dir DIR --role ROLE` makes one"
+
+
 class BadKeys(TowlineError, remedy=Remedy.FIX_SETTINGS):
     """A key file or keys directory that cannot be used."""
 
     path: str  # or name
     why: str
-    advice = "`towline keys list --dir DIR` shows the keys of a directory, `towline keys new` makes them"
+    advice = f"`towline keys list --dir DIR` shows the keys of a directory, {KEYS_MADE}"
 
 
 class RoleRefused(TowlineError, remedy=Remedy.FIX_CALL):
@@ -303,7 +307,8 @@ def certificate_of(directory: Path) -> Path:
 def _check_certificate(path: Path) -> None:
     """Raises BadKeys."""
     if not path.exists():
-        why = "the ring has no certificate: `towline keys new` makes one, on one machine; copy it to every node"
+        made = f"`towline keys new NAME --dir {quote(str(path.parent))} --role ROLE` makes one"
+        why = f"the ring has no certificate: {made}, on one machine; copy it to every node"
         raise BadKeys(str(path), why)
     try:
         mode, text = path.stat().st_mode & 0o777, path.read_text(encoding="ascii")

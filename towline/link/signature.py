@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from towline.errors import LinkRefused
 
-from .keys import AuthorizedKeys, Key
+from .keys import KEYS_MADE, AuthorizedKeys, Key
 
 KEY_REFUSED: Final = "KEY"
 ACCESS_KEY: Final = "access_key"
@@ -32,7 +32,7 @@ def verify(facts: Mapping[str, Any], keys: AuthorizedKeys, now_ms: int) -> Key:
     """The key that signed the facts. Raises LinkRefused: none, one not allowed, another role, a wrong signature."""
     name = facts.get(ACCESS_KEY)
     if not isinstance(name, str):
-        raise LinkRefused(KEY_REFUSED, "a key is wanted: TOWLINE_KEYS=FILE; `towline keys new` makes them")
+        raise LinkRefused(KEY_REFUSED, f"a key is wanted: TOWLINE_KEYS=FILE; {KEYS_MADE}")
     found = keys.access(name)
     if found is None:
         raise LinkRefused(KEY_REFUSED, f"no key {name[:64]!r} is allowed: it is unknown there, or was revoked")

@@ -1,5 +1,7 @@
 """What an operator meets when files of a store are damaged, full or in use: errors of recovery, verify and repair."""
 
+from shlex import quote
+
 from towline.errors import MalformedFile, Remedy, SegmentSizeMismatch, StoreNotWritable, TowlineError
 
 
@@ -37,8 +39,13 @@ class RepairRefused(StoreFault, remedy=Remedy.FIX_CALL):
     path: str
     at: int  # byte in the file
     why: str
+    skip: str = ""  # the log offset by which it can be given up, "" where it cannot be
     template = "{path} byte {at} is not repaired: {why}"
-    advice = "restore the file from a copy or another node, or name the record to step over with --skip OFFSET"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        step_over = f", or go on without it: `towline store repair --yes --skip {self.skip}`" if self.skip else ""
+        return f"restore the file from a copy or another node{step_over}"
 
 
 class PoolEmpty(TowlineError, remedy=Remedy.RETRY):
@@ -85,6 +92,22 @@ class NoStoreHere(StoreFault, remedy=Remedy.FIX_CALL):
     advice = "name the store directory of a node, or of a real broker, with --store"
 
 
+class NotInStore(StoreFault, remedy=Remedy.FIX_CALL):
+    """What was asked for by name is not there."""
+
+    path: str
+    asked: str
+    there: str  # "" for nothing of the kind
+    listing: str  # the command that shows all, as a remedy names it
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return f"name one that {self.listing} lists"
+
+    def describe(self) -> str:
+        return f"{self.path} has no {self.asked}; it has {self.there or 'none'}"
+
+
 class EpochsLost(MalformedFile):
     """Which master wrote the newest part of the log is not known."""
 
@@ -112,6 +135,24 @@ class InSyncLost(WordLost):
     )
 
 
+class RoleLost(MalformedFile):
+    """Which role this node last agreed on with its peers is not known."""
+
+    advice = (
+        "restore the file from a copy, or run `towline store repair --yes`: the node is a slave then, and "
+        "`towline promote` makes it the master again where its peers allow that"
+    )
+
+
+class TruncationLost(MalformedFile):
+    """From where on this slave's log is to be cut off is not known."""
+
+    advice = (
+        "run `towline store repair --yes`: it moves the file to diverged/, and the slave's next handshake "
+        "finds the point anew"
+    )
+
+
 class TruncationRefused(StoreFault, remedy=Remedy.FIX_CALL):
     """A start was to cut off what had been confirmed."""
 
@@ -120,8 +161,8 @@ class TruncationRefused(StoreFault, remedy=Remedy.FIX_CALL):
     confirmed: int
     template = "{path} would cut the log at {point}, and it was confirmed up to {confirmed}"
     advice = (
-        "make this node the master with `towline promote`, or give the bytes up with `towline slave accept-loss`; "
-        "they are kept in diverged/"
+        "give the bytes up with `towline slave accept-loss`, which keeps them in diverged/, and start it; to keep "
+        "them, move the file away, start the node, and make it the master with `towline promote`"
     )
 
 
@@ -144,11 +185,31 @@ class BackupDamaged(StoreFault):
     path: str
     problem: str
     template = "{path} is damaged: {problem}"
-    advice = "take the file from another copy of the backup, or remove it and run `towline store backup` again"
+    advice = (
+        "take the file from another copy of the backup, or remove it and run `towline store backup --store STORE --to "
+        "BACKUP` again while the store still holds what was in it"
+    )
+
+
+class ManifestLost(MalformedFile):
+    """What a backup holds is not known."""
+
+    advice = (
+        "take the file from another copy of the backup, or begin another one in an empty directory: "
+        "`towline store backup --store STORE --to DIR`"
+    )
 
 
 class RestoreUnfinished(StoreFault, remedy=Remedy.FIX_CALL):
+    """A store is being made of a backup, and that was broken off."""
+
     path: str
     backup: str
-    template = "{path} was being restored from {backup}, and that was not finished"
-    advice = "run `towline store restore` again: it begins anew"
+
+    def describe(self) -> str:
+        return f"{self.path} was being restored from {self.backup or 'a backup'}, and that was not finished"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        again = f"`towline store restore --store {quote(self.path)} --from {quote(self.backup) or 'BACKUP'}`"
+        return f"run {again} again: it begins anew"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from towline.errors import DutyTaken, StoreNotWritable, StoreTaken
 
+from .process import is_of_node
+
 
 class StoreLock:
     """Held by the supervisor for the life of a node."""
@@ -28,7 +30,7 @@ class StoreLock:
         except OSError:
             holder = _record_lock_holder(self._fd)
             os.close(self._fd)
-            raise StoreTaken(str(path.parent), holder) from None
+            raise StoreTaken(str(path.parent), holder, is_of_node(holder)) from None
         os.pwrite(self._fd, b"lock", 0)
         os.fsync(self._fd)
 

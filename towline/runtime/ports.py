@@ -39,7 +39,7 @@ def broken_ports(settings: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...],
     """(keys, why they cannot stand together). The first of them that was given is the one to blame."""
     enforced = settings["tls_server_mode"] is TlsMode.ENFORCING
     if settings["listen_port"] and not enforced and not is_open_to_all(settings):
-        why = "beyond loopback clients come over TLS, since signatures hide nothing: leave it out, or pass --insecure"
+        why = "beyond loopback clients come over TLS, since signatures hide nothing: leave it out, or set insecure=true"
         yield ("tls_server_mode",), why
     for key in ("name_server_port", "fast_listen_port"):
         if settings[key] and not settings["listen_port"]:

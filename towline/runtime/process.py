@@ -4,11 +4,13 @@ import ctypes
 import platform
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from towline.errors import UnsupportedMachine
 
+NODE: Final = "towline:"  # names of a node's processes begin with it
 _PR_SET_NAME: Final = 15
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -26,6 +28,14 @@ def check_machine() -> None:
 def set_name(name: str) -> None:
     """The name that ps and top show, 15 bytes at most."""
     _libc.prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def is_of_node(pid: int) -> bool:
+    """Whether a process of a node has that id, as far as it can be seen from here."""
+    try:
+        return Path("/proc", str(pid), "comm").read_text(encoding="utf-8").startswith(NODE)
+    except OSError:
+        return False
 
 
 class StopFlag:

@@ -45,7 +45,7 @@ class Ending(IntEnum):
     FULL = 5, "more clients came than the limit of descriptors (`ulimit -n`) or the port allows"
     AWAY = 6, "put, serve or schedule had ended, or did not keep up: look at their state; clients come again"
     RESTART = 7, "the process of the port had ended: the node's log says why; clients come again"
-    REVOKED = 8, "a client's key was revoked while it was connected: `towline keys list` shows the ring"
+    REVOKED = 8, "a client's key was revoked while it was connected: `towline keys list --dir DIR` shows the ring"
 
     def __new__(cls, number: int, remedy: str) -> "Ending":
         member = int.__new__(cls, number)

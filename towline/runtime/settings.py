@@ -274,8 +274,9 @@ def _broken_relations(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     if s.shared_memory_puts_size & (s.shared_memory_puts_size - 1):
         yield ("shared_memory_puts_size",), "must be a power of two"
     if not is_loopback(s.listen_host) and s.keys_dir is None and not s.insecure:
-        why = "is not loopback, and a port that other machines reach needs keys: make them with `towline keys new` "
-        yield ("listen_host",), why + "and set keys_dir, or pass --insecure"
+        why = "is not loopback, and a port that other machines reach needs keys: make them with "
+        how = "`towline keys new NAME --dir DIR --role ROLE` and set keys_dir to DIR, or set insecure=true"
+        yield ("listen_host",), why + how
     yield from _broken_tls(s)
     yield from _broken_roles(s)
     commit_log = s.store_path_root_dir / "commitlog"

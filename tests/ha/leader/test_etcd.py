@@ -15,7 +15,7 @@ import pytest
 from tests.etcd_server import free_port, running
 from tests.processes.waiting import await_
 from towline.clock import SystemClock
-from towline.errors import EtcdUnavailable, MalformedFile
+from towline.errors import EtcdUnavailable, MalformedKey
 from towline.format.files.epochs import number_of
 from towline.ha.leader.election import BACK_OFF_MS, GIVE_WAY_MS, Candidate, LeaderProbe, listens
 from towline.ha.leader.leadership import (
@@ -180,7 +180,7 @@ class TestLeadership:
 
     def test_a_key_that_somebody_wrote_by_hand_is_refused(self, etcd, leadership):
         assert etcd.swap({}, [], {leadership._key("in_sync"): (b'{"epoch": 1, "members": ["x"]}', 0)})
-        with pytest.raises(MalformedFile, match="names no nodes"):
+        with pytest.raises(MalformedKey, match="names no nodes"):
             leadership.read()
 
 

@@ -15,7 +15,6 @@ from tests.log.situations import (
     poke,
     queue_dir,
     stale,
-    truncation,
 )
 from tests.log.sound import look, mend_all
 from tests.log.stores import QUEUE_FILE, SEGMENT, SETTINGS, SLOTS, StoreMaker, contents, open_index
@@ -34,6 +33,7 @@ from towline.log.recovery.verdicts import Case, Decided, Observed, Verdict
 from towline.log.repair.clear_sync_failure import clear_sync_failure
 from towline.log.repair.verify_report import Weight
 from towline.log.state.identity import IdentityFile
+from towline.log.state.role_file import load_role
 
 PAGE = ROOT / "ARCHITECTURE.md"
 BEGIN, END = "TOWLINE_REWRITE=1 -->\n", "<!-- end of the recovery table -->"
@@ -42,6 +42,7 @@ BEGIN, END = "TOWLINE_REWRITE=1 -->\n", "<!-- end of the recovery table -->"
 def start(maker: StoreMaker) -> Recovered:
     """The steps of a node's start that read its files. Its `cases` are those of all the steps."""
     IdentityFile(maker.root).check("DefaultCluster")
+    load_role(maker.store)
     decided = Decided()
     find_backups(maker.store, decided)
     clear_leftovers(maker.store, decided)
@@ -83,14 +84,14 @@ REFUSALS: dict[Case, tuple[str, str]] = {
     Case.EPOCHS_BROKEN: ("EpochsLost", ""),
     Case.IN_SYNC_LOST: ("InSyncLost", ""),
     Case.PROMISE_LOST: ("WordLost", ""),
-    Case.TRUNCATION_BROKEN: ("MalformedFile", ""),
+    Case.TRUNCATION_BROKEN: ("TruncationLost", ""),
     Case.TRUNCATION_REFUSED: ("TruncationRefused", ""),
     Case.DURABLE_LOST: ("DurableLost", ""),
     Case.SYNC_FAILED: ("StoreSyncFailed", ""),
     Case.FOREIGN: ("ForeignFile", ""),
     Case.SEGMENT_SIZE: ("SegmentSizeMismatch", ""),
     Case.SEGMENT_MISSING: ("CorruptLog", "MISSING"),
-    Case.START_MISSING: ("CorruptLog", "MISSING"),
+    Case.START_MISSING: ("CorruptLog", "START_MISSING"),
     Case.CORRUPT_RECORD: ("CorruptLog", "BODY_CRC"),
     Case.CORRUPT_SIZE: ("CorruptLog", "SIZE_PAST_END"),
     Case.CORRUPT_BLANK: ("CorruptLog", "MAGIC"),
@@ -231,11 +232,9 @@ def test_a_start_is_refused_and_the_remedy_works(maker: StoreMaker, case: Case) 
         assert command.split(" --")[0] in refusal.value.advice
     if "mend" in case.row.remedy:
         assert clear_sync_failure(maker.store, SEGMENT) > 0
-    elif case is Case.TRUNCATION_BROKEN:
-        maker.store.truncate.unlink()
     elif case is Case.TRUNCATION_REFUSED:
         assert "accept-loss" in refusal.value.advice
-        truncation(maker, accept_loss=True)
+        maker.store.accept_loss.touch()
     elif "repair" in case.row.remedy:
         mend_all(maker, *_skips(maker))
         assert look(maker).weight is Weight.NOTE
@@ -243,6 +242,7 @@ def test_a_start_is_refused_and_the_remedy_works(maker: StoreMaker, case: Case) 
         assert "restore" in refusal.value.advice
         return
     start(maker)
+    assert not maker.store.accept_loss.exists(), "the word is for one truncation"
 
 
 def _skips(maker: StoreMaker) -> list[int]:

@@ -151,7 +151,7 @@ class TestSteppingOver:
         damage(maker)
         start = look(maker).log.damages[0].start
         before = everything(maker)
-        with pytest.raises(RepairRefused, match=f"--skip {start} steps over it") as refusal:
+        with pytest.raises(RepairRefused, match=f"repair --yes --skip {start}`") as refusal:
             mend_all(maker)
         assert (refusal.value.path, refusal.value.at) == (str(maker.path(start)), start % SEGMENT)
         with pytest.raises(RepairRefused):
@@ -308,7 +308,7 @@ class TestEveryFault:
         fault(maker)
         skip = [damage.start for damage in look(maker).log.damages]
         if fault is the_first_segment:
-            with pytest.raises(RepairRefused, match="--skip 0 gives them up"):
+            with pytest.raises(RepairRefused, match="repair --yes --skip 0`"):
                 mend_all(maker, *skip)
             skip = [0]
         if fault.__name__ in LOST_FOR_GOOD:

@@ -38,7 +38,7 @@ def check_mended(maker: StoreMaker, number: int, *skip: int) -> None:
 def test_a_number_that_is_damaged_costs_its_record_and_no_other(maker: StoreMaker, queue_offset: int) -> None:
     at = renumber(maker, NUMBER, queue_offset)
     before = maker.log_bytes()
-    with pytest.raises(RepairRefused, match=f"QUEUE_.*--skip {at} steps over it") as refused:
+    with pytest.raises(RepairRefused, match=f"QUEUE_.*repair --yes --skip {at}`") as refused:
         mend_all(maker)
     assert refused.value.at == at % 65536
     assert len(plan_of(maker).refused) == 1, "no healthy record is accused"
@@ -52,7 +52,7 @@ def test_so_does_a_topic_that_has_become_a_path(maker: StoreMaker) -> None:
     found = look(maker)
     assert [(damage.start, damage.end) for damage in found.log.damages] == [(stored.at, stored.end)]
     assert "TOPIC_FORM" in rules(found)
-    with pytest.raises(RepairRefused, match=f"TOPIC_FORM.*--skip {stored.at} steps over it"):
+    with pytest.raises(RepairRefused, match=f"TOPIC_FORM.*repair --yes --skip {stored.at}`"):
         mend_all(maker)
     check_mended(maker, NUMBER, stored.at)
 

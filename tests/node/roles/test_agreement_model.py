@@ -16,9 +16,9 @@ from towline.errors import AloneRefused, PromotionRefused
 from towline.format.files.epochs import IMPLIED, Epochs, common_point, cut, node_of, opened, taken_over
 from towline.ha.sender.in_sync import InSyncRules, began_with
 from towline.log.state.in_sync_file import InSyncRecord, mask_of
+from towline.log.state.role_file import MASTER, SLAVE
 from towline.node.roles.agreement import Report, may_promote, next_epoch, on_start
 from towline.node.roles.promise import NOTHING, Promise
-from towline.node.roles.roles import MASTER, SLAVE
 
 NODES = 3
 FLOOR = 2

@@ -18,10 +18,10 @@ from tests.processes.stored import Stored, check_load, check_same_log
 from tests.processes.waiting import await_
 from towline.errors import OrderTooOld, PromotionRefused
 from towline.format.files.epochs import term_of
+from towline.log.state.role_file import load_role
 from towline.node.process.context import runtime_of
 from towline.node.roles.promise import load_promise
 from towline.node.roles.role_commands import OUTCOME_MAX_S, PROMOTE, await_result, submit_command
-from towline.node.roles.roles import load_role
 from towline.runtime.positions import Duty, Position
 
 # A master that is fenced has stored what it did not promise; the producer is told so, and does not send it again.

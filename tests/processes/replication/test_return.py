@@ -13,7 +13,7 @@ from towline.cli.main import run
 from towline.client.admin import AdminClient
 from towline.errors import AloneRefused
 from towline.log.files.config_file import ConfigFile
-from towline.node.roles.roles import load_role
+from towline.log.state.role_file import load_role
 from towline.runtime.positions import Position
 
 from .test_promotion import check_group, running

@@ -34,9 +34,12 @@ class Cause(IntEnum):
     QUEUE_ERROR = 9, "a ConsumeQueue cannot be written: look at the log of reput, then restart the node"
     INDEX_ERROR = 10, "free space on the store's disk: the index has none, puts go on by themselves"
     READ_ONLY = 11, "the log cannot be written: look at the disk, then restart the node"
-    SYNC_FAILED = 12, "a sync of the log failed: look at the disk, then run `towline store verify`"
+    SYNC_FAILED = (
+        12,
+        "a sync of the log failed: look at the disk, stop the node, run `towline store mend --yes`, and start it again",
+    )
     DISPATCH_STOPPED = 13, "a record cannot be dispatched: look at the log of reput, then run `towline store verify`"
-    REPLICAS = 14, "too few slaves are in sync: start them, or lower min_in_sync_replicas"
+    REPLICAS = 14, "too few slaves are in sync: start them, or lower min_in_sync_replicas and restart the node"
     PERMISSION = 15, "broker_permission makes the node read-only: `towline config set broker_permission=6` ends that"
     EXPIRED = 16, "requests came after their deadline: look at the clocks and at the producers' send_timeout_ms"
     STOPPING = 17, "the node is being stopped: producers try again until it is back"

@@ -70,7 +70,7 @@ def take_backup(
     """Backs the store up into `target`, which holds nothing, or a backup of the same log.
 
     `sized` is called with the number of bytes to copy, `progress` with each chunk. `prune`: segments that the store has
-    deleted leave the backup too. Raises BackupRefused before anything is changed; MalformedFile for a manifest that
+    deleted leave the backup too. Raises BackupRefused before anything is changed; ManifestLost for a manifest that
     cannot be read; DiskFull, SyncFailed, StoreNotWritable: then the next backup goes on.
     """
     backup = BackupDirectory(target)

@@ -23,7 +23,7 @@ class Checked:
 
 
 def manifest_of(backup: BackupDirectory) -> Manifest:
-    """The manifest of a finished backup. Raises BackupRefused where there is none, MalformedFile."""
+    """The manifest of a finished backup. Raises BackupRefused where there is none, ManifestLost."""
     manifest = backup.load()
     if manifest is None:
         unfinished = " finished" if backup.load_unfinished() is not None else ""

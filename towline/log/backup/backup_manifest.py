@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 
 from towline.errors import MalformedFile
 from towline.format.files.epochs import Epochs, checked
+from towline.log.errors import ManifestLost
 from towline.log.files.config_file import ConfigFile
 from towline.log.files.segment_files import segment_name
 
@@ -68,14 +69,14 @@ class Manifest:
 
     @classmethod
     def of(cls, content: dict[str, Any], path: str) -> Self:
-        """Raises MalformedFile."""
+        """Raises ManifestLost."""
         try:
             if content["format"] != FORMAT:
-                raise MalformedFile(path, f"its format is {content['format']}, this program reads {FORMAT}")
+                raise ManifestLost(path, f"its format is {content['format']}, this program reads {FORMAT}")
             files = {part: tuple(BackupFile(**row) for row in content[part]) for part in ("segments", "small")}
             return cls(**(content | files | {"epochs": checked(content["epochs"])}))
         except (KeyError, TypeError, ValueError) as error:
-            raise MalformedFile(path, f"it is no manifest of a backup: {error!r}") from None
+            raise ManifestLost(path, f"it is no manifest of a backup: {error!r}") from None
 
 
 class BackupDirectory:
@@ -98,11 +99,11 @@ class BackupDirectory:
         return self.root / kept.name
 
     def load(self) -> Manifest | None:
-        """None where no backup was ever finished. Raises MalformedFile."""
+        """None where no backup was ever finished. Raises ManifestLost."""
         return _load(self.manifest)
 
     def load_unfinished(self) -> Manifest | None:
-        """Raises MalformedFile."""
+        """Raises ManifestLost."""
         return _load(self.unfinished)
 
     def save(self, manifest: Manifest) -> None:
@@ -146,5 +147,8 @@ def total(files: Iterable[BackupFile]) -> int:
 
 
 def _load(path: Path) -> Manifest | None:
-    content = ConfigFile(path).load()
+    try:
+        content = ConfigFile(path).load()
+    except MalformedFile as error:
+        raise ManifestLost(error.path, error.problem) from error
     return None if content is None else Manifest.of(content, str(path))

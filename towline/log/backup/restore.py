@@ -30,7 +30,7 @@ NOT_PUT_BACK: Final = ("ha/",)
 def restore(backup: BackupDirectory, store: Store, progress: Progress) -> Manifest:
     """Makes the store of the newest backup. One that was broken off begins anew.
 
-    Raises BackupRefused, MalformedFile before anything is changed; BackupDamaged, DiskFull, SyncFailed,
+    Raises BackupRefused, ManifestLost before anything is changed; BackupDamaged, DiskFull, SyncFailed,
     StoreNotWritable later: then the store cannot be started, and the next call begins anew.
     """
     manifest = manifest_of(backup)
@@ -60,7 +60,7 @@ def check_restored(store: Store) -> None:
     """Refuses the start of a store whose restore is not finished. Raises RestoreUnfinished."""
     if store.restoring.exists():
         content = ConfigFile(store.restoring).load() or {}
-        raise RestoreUnfinished(str(store.root), str(content.get("backup", "a backup")))
+        raise RestoreUnfinished(str(store.root), str(content.get("backup", "")))
 
 
 def is_empty(store: Store) -> bool:

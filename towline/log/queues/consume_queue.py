@@ -18,9 +18,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from towline.errors import DiskFull, ForeignFile, IllegalTopic, SegmentSizeMismatch, SyncFailed
+from towline.errors import DiskFull, ForeignFile, IllegalTopic, SyncFailed
 from towline.format.files.consume_queue import ENTRY, FILLER, FILLER_RECORD_SIZE, SIZE
 from towline.format.files.topics import is_directory_name
+from towline.log.errors import DerivedFileSize
 from towline.log.files.segment_files import (
     FULL_ERRNOS,
     begin_write_back,
@@ -62,7 +63,7 @@ class ConsumeQueueFiles:
         """Writes whole entries for `first_queue_offset` and the following ones, making files as needed; not synced.
 
         What is empty before the first entry of a file is filled with fillers (spec 3.2): a queue may begin anywhere.
-        Writing the same entries again changes nothing. Raises DiskFull, SegmentSizeMismatch or IllegalTopic.
+        Writing the same entries again changes nothing. Raises DiskFull, DerivedFileSize or IllegalTopic.
         """
         data = np.frombuffer(entries, dtype=np.uint8).data
         assert len(data) % SIZE == 0
@@ -119,7 +120,7 @@ class ConsumeQueueFiles:
 
         The end is the first entry that is empty, no entry, or of a record at `below_phy` or later. The first entry is
         the first that is no filler. A queue of which nothing is kept is empty at the beginning of its first file, or
-        at 0 for `below_phy` 0. Raises SegmentSizeMismatch or ForeignFile.
+        at 0 for `below_phy` 0. Raises DerivedFileSize or ForeignFile.
         """
         bases = self.bases(topic, queue_id)
         if not bases or below_phy <= 0:
@@ -411,7 +412,7 @@ class ConsumeQueueFiles:
         if length != self.file_size and (length or not writable):
             os.close(fd)
             if length:
-                raise SegmentSizeMismatch(str(path), length, self.file_size)
+                raise DerivedFileSize(str(path), length, self.file_size)
             raise FileNotFoundError(errno.ENOENT, "a file without a length", str(path))
         self._close(key)
         self._open[key] = (fd, writable)

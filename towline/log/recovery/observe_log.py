@@ -16,7 +16,7 @@ from towline.places import Store
 
 from .verdicts import Case, Observed
 
-_MISSING = "MISSING"
+_MISSING, _START_MISSING = "MISSING", "START_MISSING"
 _TOTALSIZE_BYTES = 4
 
 
@@ -106,8 +106,9 @@ def observe_behind(written: int, *, active: bool) -> Observed | None:
 
 
 def _missing(case: Case, log: CommitLogReader, offset: int) -> Observed:
-    path = log.queue.path_of(log.segment_of(offset))
-    return Observed(case, error=CorruptLog(str(path), 0, _MISSING, "the segment does not exist"))
+    base = log.segment_of(offset)
+    at, rule = (offset - base, _START_MISSING) if case is Case.START_MISSING else (0, _MISSING)
+    return Observed(case, error=CorruptLog(str(log.queue.path_of(base)), at, rule, "the segment does not exist"))
 
 
 def _is_blank(log: CommitLogReader, at: int) -> bool:

@@ -12,12 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from towline.errors import MalformedFile
 from towline.format.files.epochs import IMPLIED
 from towline.kernels.base.directory import QueueDirectory
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import DispatchScan
-from towline.log.errors import TruncationRefused
+from towline.log.errors import TruncationLost, TruncationRefused
 from towline.log.files.config_file import ConfigFile
 from towline.log.files.mapped_file_queue import MappedFileQueue
 from towline.log.files.segment_files import segment_name, sync_directory, sync_file, zero_range
@@ -49,7 +48,7 @@ def truncate(
     """Carries out `ha/truncate.json` and removes it; None without the file. The caller recovers afterwards.
 
     Returns what was kept, and sentences for the log; the row goes to `decided`. `reached` is called with each of STEPS
-    before it is done. Raises TruncationRefused and MalformedFile before anything is changed; DiskFull, SyncFailed,
+    before it is done. Raises TruncationRefused and TruncationLost before anything is changed; DiskFull, SyncFailed,
     StoreNotWritable later: the next start goes on.
     """
     file = TruncationFile(store)
@@ -78,7 +77,7 @@ def truncate(
 def _observe_file(file: TruncationFile) -> tuple[Truncation | None, Observed | None]:
     try:
         return file.load(), None
-    except MalformedFile as error:
+    except TruncationLost as error:
         return None, Observed(Case.TRUNCATION_BROKEN, error=error)
 
 
@@ -106,7 +105,8 @@ class _Cutting:
     def observe(self) -> Observed:
         """Confirmed bytes are cut off only with the operator's consent, or where a start before had begun to."""
         wanted, confirmed = self.wanted, confirmed_durably(self.store)
-        if wanted.point < confirmed and not wanted.accept_loss and not self._manifest.exists():
+        accepted = wanted.accept_loss or self.store.accept_loss.exists()
+        if wanted.point < confirmed and not accepted and not self._manifest.exists():
             error = TruncationRefused(str(self.store.truncate), wanted.point, confirmed)
             return Observed(Case.TRUNCATION_REFUSED, error=error)
         return Observed(Case.TRUNCATED)

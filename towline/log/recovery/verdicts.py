@@ -34,18 +34,19 @@ class Row:
 
 
 _A, _H, _C, _B, _D, _R = Verdict
-_VERIFY: Final = "`towline store verify` names it, `towline store repair` heals it"
-_REPAIR: Final = "`towline store repair`"
-_SKIP: Final = "restore the file from a copy or another node, or `towline store repair --skip OFFSET`"
+_VERIFY: Final = "`towline store verify` names it, `towline store repair --yes` heals it"
+_REPAIR: Final = "`towline store repair --yes`"
+_SKIP: Final = "restore the file from a copy or another node, or `towline store repair --yes --skip OFFSET`"
+_GIVE_UP: Final = "`towline slave accept-loss`, then start it"
 _RESTORE: Final = "restore the file from a copy or another node"
 _BEGIN: Final = (
-    "restore the files from a copy or another node, or `towline store repair --skip OFFSET`: it begins later"
+    "restore the files from a copy or another node, or `towline store repair --yes --skip OFFSET`: it begins later"
 )
-_REMOVE: Final = "remove it: the slave's next handshake finds the point anew"
-_DOUBT: Final = "`towline store repair`: the node is in doubt then"
+_REMOVE: Final = "`towline store repair --yes`: the slave's next handshake finds the point anew"
+_DOUBT: Final = "`towline store repair --yes`: the node is in doubt then"
 _REJOIN: Final = "restore the file from a copy, or let the node join with an empty store"
 _KEPT: Final = "copied to `diverged/`"
-_SIZES: Final = "set the sizes the store was made with, or `towline store repair`"
+_SIZES: Final = "set the sizes the store was made with, or `towline store repair --yes`"
 
 
 class Case(Enum):
@@ -72,7 +73,10 @@ class Case(Enum):
     TRUNCATED = Row("ha/truncate.json", "the master does not have the log behind this point", _C, _KEPT)
     TRUNCATION_BROKEN = Row("ha/truncate.json", "cannot be read, or does not fit its check", _R, remedy=_REMOVE)
     TRUNCATION_REFUSED = Row(
-        "ha/truncate.json", "what it would cut off was confirmed", _R, remedy="`towline slave accept-loss`"
+        "ha/truncate.json",
+        "what it would cut off was confirmed",
+        _R,
+        remedy=_GIVE_UP,
     )
 
     STOPPED = Row("abort", "absent: the store was closed", _A)
@@ -80,7 +84,7 @@ class Case(Enum):
     NO_DURABLE = Row("durable", "missing: a real broker's store; the checkpoint says where the walk begins", _A)
     DURABLE_SLOT = Row("durable", "one slot is torn: the other one holds", _H)
     DURABLE_LOST = Row("durable", "neither slot is whole, another magic, another size", _R, remedy=_REPAIR)
-    SYNC_FAILED = Row("durable", "a sync of the log failed", _R, remedy="`towline store mend`")
+    SYNC_FAILED = Row("durable", "a sync of the log failed", _R, remedy="`towline store mend --yes`")
     NO_CHECKPOINT = Row("checkpoint", "missing: written anew", _H)
     CHECKPOINT_BROKEN = Row("checkpoint", "short, or its fields do not fit their check: written anew", _H)
 

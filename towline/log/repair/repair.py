@@ -19,12 +19,13 @@ from towline.log.files import config_file
 from towline.log.files.config_file import ConfigFile
 from towline.log.files.segment_files import sync_file, zero_range
 from towline.log.files.sparse_file import written_end
-from towline.log.files.store_files import write_atomically
+from towline.log.files.store_files import last_settings, write_atomically
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.recovery.quarantine import Quarantine
 from towline.log.recovery.recovery import RecoverySettings, recover
 from towline.log.state import identity
 from towline.log.state.durable_file import DurableFile
+from towline.log.state.role_file import SLAVE, Role, save_role
 from towline.places import Store
 
 from .rebuild import Rebuild, now_ms, replace_directory, save_derived, sync_files
@@ -32,6 +33,7 @@ from .repair_plan import RepairPlan, Step, Stretch
 from .verify_state import known_members, readable
 
 _WORD: Final = 8
+SOLE_MASTER: Final = "ASYNC_MASTER"  # as the settings of the last start say it
 _LOG_ACTIONS: Final = ("skip", "cut", "blank", "state", "checkpoint", "rebuild", "recover", "remove")
 
 
@@ -217,6 +219,23 @@ class Repair:
     def _in_sync(self, path: Path) -> str:
         """Doubt first: a node that forgets its set must never look as if it had had none."""
         write_atomically(self._store.doubt, b"")
+        return self._both(path)
+
+    def _role(self, path: Path) -> str:
+        """A slave takes no puts and may be promoted; a master that was replaced meanwhile must not be one again (H19).
+
+        Unless it is known to have been none, it wrote as a sole master: what it then confirmed is not forgotten.
+        """
+        sole = last_settings(self._store).get("broker_role", SOLE_MASTER) == SOLE_MASTER
+        self._taken(path.with_name(path.name + config_file.BACKUP))
+        kept = str(self._diverged.keep_file(path, self._now)) if path.is_file() else self._taken(path)
+        # In place of the other: without a role a node begins with that of its command.
+        save_role(self._store, Role(SLAVE, 0, "what it was could not be read: `towline promote` it", -1, sole=sole))
+        self._taken(path.with_name(path.name + config_file.BACKUP))
+        return kept
+
+    def _both(self, path: Path) -> str:
+        """Takes both generations; where the newer one is kept."""
         self._taken(path.with_name(path.name + config_file.BACKUP))
         return self._taken(path)
 
@@ -242,6 +261,8 @@ _FILE_ACTIONS: Final[dict[str, Callable[[Repair, Path], str]]] = {
     "identity": Repair._identity,
     "config": Repair._config,
     "in_sync": Repair._in_sync,
+    "role": Repair._role,
+    "truncation": Repair._both,
 }
 
 

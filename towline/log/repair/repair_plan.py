@@ -121,8 +121,8 @@ class _Planner:
                 self.plan.refused.append(RepairRefused(path, found.at, f"{found.rule}, {found.sentence}"))
             if found.rule in _WRONG_NUMBER and found.weight is Weight.DAMAGE:
                 path, offset = str(self.store.root / found.path), int(Path(found.path).name) + found.at
-                why = f"{found.rule}, {found.sentence}; --skip {offset} steps over it"
-                self.plan.refused.append(RepairRefused(path, found.at, why))
+                why = f"{found.rule}, {found.sentence}"
+                self.plan.refused.append(RepairRefused(path, found.at, why, str(offset)))
 
     # --- damaged stretches of the log
 
@@ -138,8 +138,8 @@ class _Planner:
             base = reader.segment_of(damage.start)
             path, at = reader.queue.path_of(base), damage.start - base
             if damage.start not in wanted:
-                why = f"{damage.rule.name}, {damage.rule.sentence}; --skip {damage.start} steps over it"
-                plan.refused.append(RepairRefused(str(path), at, why))
+                why = f"{damage.rule.name}, {damage.rule.sentence}"
+                plan.refused.append(RepairRefused(str(path), at, why, str(damage.start)))
                 continue
             lost = _lost(number, log.damages, entries, plan.verified.gaps)
             with_crc = self.settings.force_property_crc or _next_has_crc(reader, damage)
@@ -164,8 +164,8 @@ class _Planner:
                 self._step("state", self.store.durable, 0, durable_slots.SIZE, said)
                 wanted = wanted - {start}
             else:
-                why = f"{found.rule}, {found.sentence}; --skip {start} gives them up"
-                self.plan.refused.append(RepairRefused(str(path), 0, why))
+                why = f"{found.rule}, {found.sentence}"
+                self.plan.refused.append(RepairRefused(str(path), 0, why, str(start)))
         return wanted
 
     def _note_last_holes(self, stretch: Stretch) -> None:
@@ -229,6 +229,14 @@ _ACTIONS: Final = {
     "IN_SYNC_LOST": (
         "in_sync",
         "move both copies to diverged/; the node is in doubt: master only where nobody silent can hold more",
+    ),
+    "ROLE_LOST": (
+        "role",
+        "move both generations to diverged/ and write that it is a slave; `towline promote` makes it the master again",
+    ),
+    "TRUNCATION_LOST": (
+        "truncation",
+        "move both generations to diverged/; the slave's next handshake finds the point anew",
     ),
     "CONFIG": ("config", "move it to diverged/; the other generation takes its place"),
     "CONFIG_LOST": ("config", "move it to diverged/; topics.json is made anew from the queues, others begin empty"),

@@ -160,9 +160,8 @@ def _in_order(facts: Facts, findings: Findings, progress: Callable[[int], None])
 
 def _report_start(store: Store, recorded: int, first: int, findings: Findings) -> None:
     said = f"the log was recorded to begin at {recorded}, but nothing of it stands before {first}"
-    advice = (
-        f"restore the segments from a copy or another node, or give them up: `towline store repair --skip {recorded}`"
-    )
+    give_up = f"`towline store repair --yes --skip {recorded}`"
+    advice = f"restore the segments from a copy or another node, or give them up: {give_up}"
     findings.add(store.commitlog / segment_name(recorded), 0, first - recorded, "START_MISSING", said, remedy=advice)
 
 

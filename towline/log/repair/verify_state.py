@@ -6,6 +6,7 @@ real broker's, of which only the form can be checked.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +22,13 @@ from towline.format.files.epochs import decode as decode_epochs
 from towline.format.files.epochs import encode as encode_epochs
 from towline.format.files.topics import DELETED, SYSTEM_PREFIXES, SYSTEM_TOPICS, read_topics
 from towline.log.files import config_file
-from towline.log.files.config_file import ConfigFile
 from towline.log.files.mirrored_file import MirroredFile, read_mirrored
 from towline.log.files.store_files import last_settings
 from towline.log.state import identity
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.floors import LOG_END
 from towline.log.state.in_sync_file import InSyncFile
+from towline.log.state.role_file import load_role
 from towline.log.state.truncation_file import TruncationFile
 from towline.places import Store
 
@@ -179,8 +180,8 @@ def verify_settings(store: Store, findings: Findings) -> None:
 
 def verify_words(store: Store, findings: Findings, *, running: bool) -> None:
     """What binds a node towards others: each word in two copies, as a start reads them."""
-    _readable(store.role, ConfigFile(store.role).load, findings)
-    _readable(store.truncate, TruncationFile(store).load, findings)
+    _readable(store.role, partial(load_role, store), "ROLE_LOST", findings)
+    _readable(store.truncate, TruncationFile(store).load, "TRUNCATION_LOST", findings)
     sets = InSyncFile(store)
     for path, lost in ((store.in_sync, "IN_SYNC_LOST"), (store.promise, "PROMISE_LOST")):
         file = MirroredFile(path)
@@ -197,11 +198,11 @@ def verify_words(store: Store, findings: Findings, *, running: bool) -> None:
             findings.add(torn, 0, size, "WORD", weight=Weight.NOTE if plain else Weight.HEALS)
 
 
-def _readable(path: Path, load: Callable[[], object], findings: Findings) -> None:
+def _readable(path: Path, load: Callable[[], object], rule: str, findings: Findings) -> None:
     try:
         load()
     except MalformedFile as error:
-        findings.add(path, 0, path.stat().st_size if path.exists() else 0, "HA_FILE", error.problem)
+        findings.add(path, 0, path.stat().st_size if path.exists() else 0, rule, error.problem)
 
 
 def verify_topics(store: Store, topics: set[str], findings: Findings) -> None:

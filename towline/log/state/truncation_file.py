@@ -6,6 +6,7 @@ from typing import Any
 
 from towline.errors import MalformedFile
 from towline.format.files.epochs import Epochs, checked, end_of
+from towline.log.errors import TruncationLost
 from towline.log.files.config_file import ConfigFile
 from towline.log.files.segment_files import make_directory, sync_directory
 from towline.places import Store
@@ -51,8 +52,11 @@ class TruncationFile:
         self._store = store
 
     def load(self) -> Truncation | None:
-        """Raises MalformedFile."""
-        return _truncation(self._file.load() or {}, self.path) if self.path.exists() else None
+        """Raises TruncationLost."""
+        try:
+            return _truncation(self._file.load() or {}, self.path) if self.path.exists() else None
+        except MalformedFile as error:
+            raise TruncationLost(error.path, error.problem) from error
 
     def save(self, wanted: Truncation) -> None:
         """Writes the file durably. Raises StoreNotWritable, SyncFailed, DiskFull."""

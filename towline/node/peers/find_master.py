@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from towline.errors import InvalidEndpoint
 from towline.link.endpoints import parse
+from towline.log.state.role_file import MASTER, SLAVE
 from towline.node.process.context import Node
 from towline.node.process.endpoints import REMOTING
-from towline.node.roles.roles import MASTER, SLAVE
 from towline.runtime.ports import is_loopback
 
 from .master_link import master_addresses

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from towline.log.state.identity import IdentityFile
+from towline.log.state.role_file import MASTER, SLAVE
 from towline.node.process.context import Node
-from towline.node.roles.roles import MASTER, SLAVE
 from towline.runtime.positions import Position
 from towline.runtime.settings_model import BrokerRole
 

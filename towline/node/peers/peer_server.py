@@ -10,11 +10,11 @@ from towline.format.files.epochs import node_of
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.identity import IdentityFile
 from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile
+from towline.log.state.role_file import MASTER, SLAVE
 from towline.node.process.context import Node
 from towline.node.process.endpoints import reachable
 from towline.node.roles.promise import Promise, load_promise, save_promise
 from towline.node.roles.role_commands import AGREE, submit_command
-from towline.node.roles.roles import MASTER, SLAVE
 from towline.node.store.confirmed import confirmed_of
 from towline.runtime.positions import Position
 from towline.runtime.settings_model import BrokerRole

@@ -24,9 +24,9 @@ from towline.log.files.config_file import from_backups
 from towline.log.files.segment_files import segment_name
 from towline.log.state.archived import archived_until, load_archived
 from towline.log.state.in_sync_file import Outside, ids_of
+from towline.log.state.role_file import MASTER, SLAVE, load_role
 from towline.node.process.context import Node, open_node
 from towline.node.roles.role_commands import read_json_file
-from towline.node.roles.roles import MASTER, SLAVE, load_role
 from towline.node.store.confirmed import confirmed_of, written_of
 from towline.node.store.pool_state import PoolState
 from towline.node.store.transient_pool import describe_pool, pool_of

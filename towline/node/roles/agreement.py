@@ -11,8 +11,7 @@ from typing import Any, Final
 from towline.errors import AloneRefused, DoubtRefused, MalformedFile, MalformedFrame, PromotionRefused
 from towline.format.files.epochs import IMPLIED, Epochs, checked, node_of, number_of, term_of
 from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncRecord, record_of
-
-from .roles import MASTER, SLAVE
+from towline.log.state.role_file import MASTER, SLAVE
 
 # A promotion jumps further than a plain restart, so an old master that was started again alone never outbids it.
 RESTART_TERMS: Final = 1

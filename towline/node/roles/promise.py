@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from towline.errors import MalformedFile
+from towline.log.errors import WordLost
 from towline.log.files.mirrored_file import MirroredFile
 from towline.log.files.segment_files import make_directory
 from towline.log.files.store_files import write_atomically
@@ -21,7 +21,7 @@ NOTHING = Promise(0, -1)
 
 
 def load_promise(store: Store) -> Promise:
-    """Raises MalformedFile: a promise before this one would be a lower one."""
+    """Raises WordLost: a promise before this one would be a lower one."""
     found = MirroredFile(store.promise).load()
     return NOTHING if found is None else _promise(store, found)
 
@@ -51,7 +51,7 @@ def promise_before(store: Store) -> Promise:
     """What binds a node apart from a promotion of its own that was cut short: killed before it was master.
 
     The in-sync set of the new epoch is recorded when enough others have promised; from then on it may be master, and
-    its promise stays. Raises MalformedFile.
+    its promise stays. Raises WordLost.
     """
     promise, found = load_promise(store), MirroredFile(store.promise).load()
     if found is None or "before" not in found:
@@ -66,4 +66,4 @@ def _promise(store: Store, found: Any) -> Promise:
     try:
         return Promise(int(found["epoch"]), int(found["node"]))
     except (KeyError, TypeError, ValueError):
-        raise MalformedFile(str(store.promise), "it names no epoch and node") from None
+        raise WordLost(str(store.promise), "it names no epoch and node") from None

@@ -13,13 +13,13 @@ from typing import Any, Final
 from towline.errors import NodeNotRunning, NothingToGiveUp, OrderTooOld, OrderUndone
 from towline.log.files.store_files import write_atomically
 from towline.log.state.in_sync_file import InSyncFile
+from towline.log.state.role_file import MASTER
 from towline.node.process.failure import error_of
 from towline.node.process.supervisor_bell import ring_supervisor
 from towline.places import Store
 from towline.runtime.locks import store_holder
 
 from .promise import load_promise
-from .roles import MASTER
 
 PROMOTE: Final = "promote"  # {"accept_loss"?: bool, "elected"?: by etcd, "floor"?: of its set, "epoch"?: least number}
 AGREE: Final = "agree"  # the role is asked anew

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from towline.errors import DutyTaken, NotInLog, PositionsUnusable, StoreNotWritable, StoreTaken
+from towline.errors import DutyTaken, HolderSilent, NotInLog, PositionsUnusable, StoreNotWritable, StoreTaken
 from towline.log.repair.verify import Verified
 from towline.log.repair.verify_report import Place
 from towline.node.process.context import runtime_of
@@ -73,14 +73,21 @@ def node_kept_away(store: Store) -> Iterator[int | None]:
 
 
 def _dispatched(path: Path, holder: int) -> int:
-    """Of the node whose supervisor holds the store. Raises PositionsUnusable for any other holder, as a real broker."""
-    positions = Positions.open(path, writable=False)
+    positions = positions_of_holder(path, holder)
     try:
-        supervisor = positions.duty(Duty.SUPERVISE)
-        if supervisor.pid != holder or supervisor.state is not State.RUNNING:
-            raise PositionsUnusable(
-                str(path), f"does not tell how far process {holder} has come, which holds the store"
-            )
         return positions.get(Position.DISPATCHED)
     finally:
         positions.close()
+
+
+def positions_of_holder(path: Path, holder: int) -> Positions:
+    """Of the node whose supervisor holds the store. Raises HolderSilent for any other holder, as a real broker."""
+    try:
+        positions = Positions.open(path, writable=False)
+    except PositionsUnusable:
+        raise HolderSilent(str(path), holder) from None
+    supervisor = positions.duty(Duty.SUPERVISE)
+    if supervisor.pid != holder or supervisor.state is not State.RUNNING:
+        positions.close()
+        raise HolderSilent(str(path), holder)
+    return positions

@@ -21,6 +21,7 @@ from towline.errors import DiskFull, DutyTaken, StartFailed, StoreNotWritable, S
 from towline.log.commitlog.reserve_file import ReserveFile
 from towline.log.files.store_files import AbortFile, write_atomically
 from towline.log.state.identity import IdentityFile
+from towline.log.state.role_file import MASTER, SLAVE, load_role
 from towline.log.state.truncation_file import take_back_word
 from towline.node.process.context import make_private, runtime_of
 from towline.node.process.duties import STOP_ORDER, duties_of
@@ -29,7 +30,7 @@ from towline.node.process.failure import facts_of, forget_failures, read_failure
 from towline.node.process.zygote_client import Exit, ZygoteClient
 from towline.node.roles.promise import NOTHING, load_promise
 from towline.node.roles.role_commands import PROMOTE, drop_command, expired_command, finish_command, pending_command
-from towline.node.roles.roles import MASTER, SLAVE, as_role, load_role, wanted_role
+from towline.node.roles.roles import as_role, wanted_role
 from towline.node.store.pool_state import clear_runtime, keep_positions
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Doorbell, Ringer, make_bell
