@@ -14,15 +14,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from towline.clock import boot_id, boottime_s
 from towline.errors import TowlineError
 
 from .errors import LocationTaken
-
-if TYPE_CHECKING:
-    from .object_store import Prefix
+from .objects import Prefix
 
 STALE_S: Final = 120.0
 RENEW_S: Final = 20.0
@@ -71,7 +69,7 @@ def _machine() -> str:
 class Lease:
     NAME: Final = ".lease-"
 
-    def __init__(self, prefix: "Prefix") -> None:
+    def __init__(self, prefix: Prefix) -> None:
         """Raises LocationTaken, LocationFailed."""
         self._prefix, self._name = prefix, f"{self.NAME}{uuid.uuid4().hex}"
         self._owner = Owner(os.uname().nodename, _machine(), os.getpid(), _began(os.getpid()))
@@ -87,7 +85,7 @@ class Lease:
 
     @classmethod
     @contextmanager
-    def held(cls, prefix: "Prefix") -> Iterator["Lease"]:
+    def held(cls, prefix: Prefix) -> Iterator["Lease"]:
         lease = cls(prefix)
         try:
             yield lease

@@ -113,7 +113,7 @@ class Bench:
         """What the job leaves in the store."""
         base = (data_end - 1) // SIZE * SIZE
         probe = probe_of(self.store.commitlog / segment_name(base), base, data_end)
-        save_archived(self.store, SIZE, data_end, probe, Path("there"))
+        save_archived(self.store, SIZE, data_end, probe, "there")
 
     def write(self, appended: int, synced: int | None = None) -> None:
         self.positions.writer(Position.APPENDED, Duty.PUT).advance(appended)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from towline.pipeline.object_store import file_system
+from towline.pipeline.objects import file_system
 
 from . import s3
 

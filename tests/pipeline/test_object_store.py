@@ -20,7 +20,6 @@ from tests.spark.stores import MadeStore
 from towline.arrow.columns import COLUMNS as ALL
 from towline.errors import MalformedFile
 from towline.pipeline import archive as job
-from towline.pipeline import object_store
 from towline.pipeline.archive import ArchiveOptions, archive
 from towline.pipeline.archive_manifest import Archive, read_manifest
 from towline.pipeline.compacting import write_kept
@@ -38,7 +37,7 @@ from towline.pipeline.errors import (
 from towline.pipeline.export import ExportOptions, export
 from towline.pipeline.lease import STALE_S, Lease, Owner
 from towline.pipeline.location import Location, location
-from towline.pipeline.object_store import Prefix
+from towline.pipeline.objects import Prefix, file_system
 from towline.pipeline.sources import FromEither, messages_of
 
 KILLED_AT: Final = (3, 17, 40, 70, 90)  # requests after which a driver kills itself
@@ -97,7 +96,7 @@ class TestAnArchive:
         program = f"""
 import os, signal, sys
 from towline.pipeline import archive as job
-from towline.pipeline.object_store import Prefix
+from towline.pipeline.objects import Prefix
 from tests.pipeline.loop import Loop
 steps = 0
 def counted(function):
@@ -248,7 +247,7 @@ class TestAJobThatWrites:
 
     def test_publishes_nothing_where_it_could_not_renew_its_lease(self, where, bucket, monkeypatch):
         with where.held(), where.staging():
-            now = object_store.Lease.stands.__globals__["boottime_s"]()
+            now = Lease.stands.__globals__["boottime_s"]()
             monkeypatch.setattr("towline.pipeline.lease.boottime_s", lambda: now + STALE_S / 2 + 1)
             with pytest.raises(LocationLost):
                 where.publish({"late": b"x"})
@@ -271,7 +270,7 @@ class TestAStore:
 
     def test_that_refuses_the_credentials_is_named(self, bucket, monkeypatch):
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-        object_store.file_system.cache_clear()
+        file_system.cache_clear()
         with pytest.raises(LocationFailed, match="SIGNATURE_DOES_NOT_MATCH"):
             archived_nothing(f"s3://{bucket.name}/x")
 

@@ -17,6 +17,7 @@ from .trees import IN_REPOSITORY_ONLY, PACKAGES, ROOT, Broken, Source, sources, 
 # import name -> distribution that brings it, where they differ.
 DISTRIBUTIONS = {
     "zmq": "pyzmq",
+    "yaml": "pyyaml",
     "pydantic_core": "pydantic",
     "llvmlite": "numba",
     "packaging": "pytest",

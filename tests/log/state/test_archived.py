@@ -25,7 +25,7 @@ def store(tmp_path):
 def save(store, data_end, archive):
     base = (data_end - 1) // SEGMENT * SEGMENT
     probe = probe_of(store.commitlog / segment_name(base), base, data_end)
-    return save_archived(store, SEGMENT, data_end, probe, archive)
+    return save_archived(store, SEGMENT, data_end, probe, str(archive))
 
 
 def test_a_store_of_which_nothing_is_archived(store):
