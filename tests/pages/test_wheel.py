@@ -38,6 +38,7 @@ ELSEWHERE: Final = {
     "client.md": "its text is that of docstrings, not output; tests/processes/test_pages.py runs its two blocks",
     "benchmarks.md": "`towline bench peers` is for a checkout",
     "operations.md": "its load test takes minutes; tests/loadtest runs it. The rest is typed",
+    "spark-cluster.md": "tests/drivers runs it, with a cluster, an object store and a server of Spark Connect",
     "rocketmq-client.md": "needs a broker of RocketMQ; tests/interop runs it",
 }
 
