@@ -123,7 +123,9 @@ def test_a_flipped_length_word_stops_dispatching_and_puts_until_the_store_is_rep
     at, places = damage_behind(node, FIRST, the_length_word)
     check_refused(node, at, "SIZE_PAST_END")
     shown = towline("master", "status", "--store", node.store.root)[1]
-    assert shown["dispatch_stopped"] == read_status(node.store.root)["dispatch_stopped"]
+    stopped, told = shown["dispatch_stopped"], read_status(node.store.root)["dispatch_stopped"]
+    assert f"--yes --skip {at} --store {node.store.root}`" in stopped["remedy"], "it can be typed"
+    assert {**stopped, "remedy": ""} == {**told, "remedy": ""}
     assert "LOGIC_QUEUE_ERROR" in shown["flags"]
     before = set(range(FIRST)) | {number for number, place in places.items() if place < at}
     assert read(node, len(before), TOPIC) == before, "what was dispatched before is still read"
@@ -131,7 +133,7 @@ def test_a_flipped_length_word_stops_dispatching_and_puts_until_the_store_is_rep
     with pytest.raises(CorruptLog, match="towline store repair"):
         node.start()
     status, planned = towline("store", "repair", "--store", node.store.root)
-    assert (status, f"--skip {at} steps over it" in str(planned)) == (2, True), planned
+    assert (status, f"--skip {at}" in str(planned)) == (2, True), planned
     repair(node, at)
     node.start()
     put_dispatched(node, FIRST + MORE, FIRST)
