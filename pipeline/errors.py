@@ -169,6 +169,14 @@ class LocationLost(TowlineError, remedy=Remedy.RETRY):
     advice = "nothing more was published; run the job again"
 
 
+class OtherBytes(TowlineError, remedy=Remedy.RETRY):
+    """An object store gives back something else than it was sent."""
+
+    where: str
+    template = "{where} does not hold what was sent to it"
+    advice = "nothing of it was published; look at the way to the store, then run the job again"
+
+
 class TableFailed(TowlineError, remedy=Remedy.RETRY):
     where: str
     said: str

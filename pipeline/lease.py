@@ -73,7 +73,8 @@ class Lease:
         """Raises LocationTaken, LocationFailed."""
         self._prefix, self._name = prefix, f"{self.NAME}{uuid.uuid4().hex}"
         self._owner = Owner(os.uname().nodename, _machine(), os.getpid(), _began(os.getpid()))
-        self._ended = threading.Event()
+        self._ended, self._lost = threading.Event(), False
+        self._renewed_s = boottime_s()
         self._renew()
         try:
             self._look_at_others()
@@ -96,11 +97,16 @@ class Lease:
 
     def stands(self) -> bool:
         """Whether nobody else can have taken it: it was renewed lately, and is there."""
-        return boottime_s() - self._renewed_s < STALE_S / 2 and self._prefix.is_there(self._name)
+        return not self._lost and not self._is_late() and self._prefix.is_there(self._name)
+
+    def _is_late(self) -> bool:
+        return boottime_s() - self._renewed_s >= STALE_S / 2
 
     def _renew(self) -> None:
+        """What comes too late counts no more, though it is written: another run may have removed the object before."""
         at_s = boottime_s()  # before the store saw it
         self._prefix.write(self._name, json.dumps(asdict(self._owner)).encode())
+        self._lost = self._lost or self._is_late()
         self._renewed_s = at_s
 
     def _go_on(self) -> None:

@@ -28,7 +28,7 @@ class Attempt(Protocol):
     def keep(self, path: Path, crc: int) -> str:
         """Keeps a file of the directory that was synced and checked, and has this CRC-32; its name in the location.
 
-        Raises NotVerified, ScratchNotSeen where the run is over, LocationFailed.
+        Raises OtherBytes, ScratchNotSeen where the run is over, LocationFailed.
         """
         ...
 
@@ -90,5 +90,5 @@ def is_uri(text: str) -> bool:
 
 
 def location(text: str) -> Location:
-    """Connects to nothing yet. Raises IllegalLocation."""
+    """Of an object store Arrow may ask for the bucket's region. Raises IllegalLocation, LocationFailed."""
     return ObjectStore(text) if is_uri(text) else Directory(text)

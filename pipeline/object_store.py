@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pyarrow.fs as pafs
 
-from .errors import IllegalLocation, LocationLost, NotVerified, ScratchNotSeen
+from .errors import IllegalLocation, LocationLost, OtherBytes, ScratchNotSeen
 from .lease import Lease
 from .objects import Prefix, file_system
 from .scratch import STAGING
@@ -39,7 +39,7 @@ class ObjectAttempt:
             raise ScratchNotSeen(staging.text, os.uname().nodename)
         prefix.send(path, name)
         if prefix.crc(name) != crc:
-            raise NotVerified(f"{staging.text}/{name}", path.stat().st_size, -1)
+            raise OtherBytes(f"{staging.text}/{name}")
         path.unlink()
         return name
 

@@ -40,7 +40,7 @@ def _first_line(error: BaseException) -> str:
 
 @lru_cache
 def file_system(text: str) -> tuple[pafs.FileSystem, str]:
-    """The file system, and the path in it. Raises IllegalLocation."""
+    """The file system, and the path in it. Raises IllegalLocation, LocationFailed."""
     if urlsplit(text).password is not None:
         raise IllegalLocation(
             text.replace(str(urlsplit(text).password), "..."), "it has a password, which others would see"

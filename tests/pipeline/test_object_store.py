@@ -30,7 +30,7 @@ from towline.pipeline.errors import (
     LocationLost,
     LocationTaken,
     NotAnArchive,
-    NotVerified,
+    OtherBytes,
     OutputTaken,
     ScratchNotSeen,
 )
@@ -127,7 +127,7 @@ job.archive(job.ArchiveOptions(store=sys.argv[1], out=sys.argv[2]), Loop())
 
         with monkeypatch.context() as patched:
             patched.setattr(Prefix, "send", flipped)
-            with pytest.raises(NotVerified):
+            with pytest.raises(OtherBytes, match="was sent"):
                 archived(store, out)
         assert names(bucket) == {"deep/archive/archive.json"}
         archived(store, out)
@@ -251,6 +251,15 @@ class TestAJobThatWrites:
             monkeypatch.setattr("towline.pipeline.lease.boottime_s", lambda: now + STALE_S / 2 + 1)
             with pytest.raises(LocationLost):
                 where.publish({"late": b"x"})
+
+    def test_publishes_nothing_after_it_has_renewed_its_lease_too_late(self, out, bucket, monkeypatch):
+        """Another run may have come and gone, or be at work, though the object is there again."""
+        with Lease.held(Prefix(out)) as lease:
+            now = lease._renewed_s
+            monkeypatch.setattr("towline.pipeline.lease.boottime_s", lambda: now + STALE_S)
+            lease._renew()
+            assert len(names(bucket)) == 1, "it is there, and new"
+            assert not lease.stands()
 
     def test_never_replaces_what_was_published(self, where):
         with where.held(), where.staging():

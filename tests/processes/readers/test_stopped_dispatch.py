@@ -133,7 +133,7 @@ def test_a_flipped_length_word_stops_dispatching_and_puts_until_the_store_is_rep
     with pytest.raises(CorruptLog, match="towline store repair"):
         node.start()
     status, planned = towline("store", "repair", "--store", node.store.root)
-    assert (status, f"--skip {at}" in str(planned)) == (2, True), planned
+    assert (status, f"--yes --skip {at}" in str(planned)) == (2, True), planned
     repair(node, at)
     node.start()
     put_dispatched(node, FIRST + MORE, FIRST)

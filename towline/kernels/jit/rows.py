@@ -58,10 +58,7 @@ APPEND: Final = np.dtype(
         ("end", "i8"),  # the segment may be written up to here
         ("store_timestamp", "i8"),  # epoch ms
         ("now_ms", "i8"),  # epoch ms
-        (
-            "clock",
-            "i8",
-        ),  # address of the system's `clock_gettime`; 0: the two before stay what the caller set
+        ("clock", "i8"),  # address of the system's `clock_gettime`; 0: both stay what the caller set
         ("ahead_ms", "i8"),  # of the system's wall clock
         ("oldest_ms", "i8"),  # monotonic: requests that were received before have waited too long
         ("shut", "i8"),  # 1: the gate is shut, nothing is stored
