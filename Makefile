@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test soak drills lint check bench bench-full lock clean
+.PHONY: demo test soak mutants drills lint check docs bench bench-full bench-layouts lock clean
 
 demo: .venv/ready
 	$(BIN)/towline demo
@@ -16,6 +16,11 @@ test: .venv/ready
 # Minutes: 200 kills of a node at random points of a mixed load, and whatever else is marked slow. TOWLINE_SEED repeats.
 soak: .venv/ready
 	$(BIN)/python -m pytest -s -m slow
+
+# Some 90 mistakes, each put alone into a copy of this checkout: a test of its area has to fail, or this does. Many minutes;
+# run again, it goes on where it was broken off. MUTANTS="--area flush", "--only NAME", "--fresh".
+mutants: .venv/ready
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 # Every drill once, on clusters of their own: reports in build/drills. What this machine cannot do is skipped by name.
 drills: .venv/ready
@@ -31,6 +36,10 @@ lint: .venv/ready
 check: lint
 	$(BIN)/python -m pytest -q tests/repo
 
+# The site of the documentation, in site/. A link that leads nowhere is an error.
+docs: .venv/ready
+	$(BIN)/mkdocs build --strict
+
 # Towline beside RocketMQ, Kafka, NATS and Redis: table, plots and page in build/bench. What is not installed is left out.
 bench: .venv/ready
 	$(BIN)/towline bench peers --minutes 10
@@ -39,6 +48,12 @@ bench: .venv/ready
 MINUTES ?= 28
 bench-full: .venv/ready
 	$(BIN)/towline bench peers --full --minutes $(MINUTES) --resume --output loadtest/results
+	$(BIN)/python -m peers.quote
+
+# One log beside a log per partition: what docs/layouts.md quotes. Run again, it goes on where it was broken off.
+bench-layouts: .venv/ready
+	$(BIN)/towline bench layouts --minutes 25 --resume
+	cp build/bench/layouts/layouts.json loadtest/results/
 	$(BIN)/python -m peers.quote
 
 .venv/ready: pyproject.toml requirements.lock
@@ -51,7 +66,7 @@ bench-full: .venv/ready
 lock:
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-		--no-header --extra server --extra demo --extra drill --extra connect --extra delta --extra loadtest --extra peers --extra dev pyproject.toml -o requirements.lock
+		--no-header --extra server --extra demo --extra drill --extra connect --extra delta --extra loadtest --extra web --extra kafka --extra peers --extra dev --extra docs pyproject.toml -o requirements.lock
 
 clean:
-	rm -rf .venv build *.egg-info
+	rm -rf .venv build site *.egg-info

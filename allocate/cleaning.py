@@ -41,6 +41,8 @@ from towline.log.commitlog.cleaning import (
     SteadyTime,
     choose,
     hours_of,
+    kept_shorter,
+    lengthened,
     removable,
 )
 from towline.log.files.segment_files import segment_base, segment_name, sync_directory
@@ -48,6 +50,8 @@ from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.state.archived import NAME, archived_until
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.floors import undelivered_from
+from towline.log.state.topics_file import NAME as TOPICS
+from towline.log.state.topics_file import TopicsFile
 from towline.node.process.context import Node
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Position
@@ -64,6 +68,8 @@ QUEUE_FILES_OPEN_MAX: Final = 8
 
 
 _NO_ARCHIVE: Final = (0, 0)
+_FOREVER: Final = 1 << 62  # ms
+_NAMED_MAX: Final = 5  # topics of one sentence
 
 
 class ArchiveKeeper:
@@ -125,6 +131,43 @@ class ArchiveKeeper:
         return self._node.settings.keep_until_archived and base + self._size > self._until
 
 
+class LongestRetention:
+    """How long topics keep their messages (`retention.ms`): what is younger than the longest of that is not expired.
+
+    put owns the topics; the file is read when it has changed, as often as something is chosen.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._topics = TopicsFile(node.store.config / TOPICS)
+        self._unreadable = False
+        self._by_topic: dict[str, int] = {}
+
+    def apply(self, rules: CleanRules) -> CleanRules:
+        """The rules with the times of all topics that exist. While these cannot be read at all, nothing is expired."""
+        try:
+            if self._topics.refresh():
+                topics = self._topics.table.topics.items()
+                self._by_topic = {name: topic.retention_ms for name, topic in topics if topic.retention_ms}
+            self._unreadable = False
+        except MalformedFile as error:
+            if not self._unreadable:
+                self._node.log.error("no segment counts as expired: how long topics are kept is unknown: %s", error)
+            self._unreadable = True
+        return replace(rules, reserved_ms=_FOREVER) if self._unreadable else lengthened(rules, self._by_topic)
+
+    def log_shorter(self, chosen: list[Deletion]) -> None:
+        """Logs segments that go although topics are to be kept for longer."""
+        for doomed in chosen:
+            topics = kept_shorter(doomed, self._by_topic)
+            if topics:
+                named = ", ".join(topics[:_NAMED_MAX]) + (", ..." if len(topics) > _NAMED_MAX else "")
+                message = "segment %s goes when it is %.1f h old, before the time of %d topics (%s): %s"
+                hours = doomed.age_ms / MS_PER_HOUR
+                name = segment_name(doomed.base)
+                self._node.log.warning(message, name, hours, len(topics), named, doomed.why.value)
+
+
 class Cleaner:
     """Deletes expired segments, one per cycle at most. `local_hour` returns the hour of a time in ms."""
 
@@ -138,6 +181,7 @@ class Cleaner:
         self._log_min = node.writer(Position.LOG_MIN)
         self._steady = SteadyTime()
         self._archive = ArchiveKeeper(node)
+        self._retention = LongestRetention(node)
         self._since: dict[int, int] = {}  # segments that the log begins behind: since when that is known here
         self._why: dict[int, Deletion] = {}
         self._logged: set[int] = set()  # segments of which it was logged that they wait
@@ -203,6 +247,7 @@ class Cleaner:
         if not chosen:
             return 0
         self._archive.count(chosen)
+        self._retention.log_shorter(chosen)
         self._why |= {doomed.base: doomed for doomed in chosen}
         self._log_min.advance(chosen[-1].base + self._size)
         if ARMED:
@@ -238,7 +283,7 @@ class Cleaner:
         synced = min(durable.flushed, durable.queues_durable)
         free = removable(bases, self._size, synced=synced, appended=appended)
         settled = now_ms >= self._settled_at
-        rules = self._rules if settled else replace(self._rules, forced=False)
+        rules = self._retention.apply(self._rules if settled else replace(self._rules, forced=False))
         self._archive.refresh()
         chosen = choose(rules, moment, free, self._modified_ms, self._retention_check(), self._archive.keeps)
         if not self._is_over(moment):

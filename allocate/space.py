@@ -85,7 +85,7 @@ class DiskSpace:
             self._signal()
 
     def stop(self) -> None:
-        """Makes the reserve file again for the next start, if it was given up and there is room."""
+        """Makes the reserve file again for the next start, if it was given up, as large as there is room for."""
         if not self._held and self._reserve.size:
             self._reserve.make()
 
@@ -99,9 +99,8 @@ class DiskSpace:
             self._reserve.give_up()
             self._held = False
             self.use = self._use_of(self._node.store.root)
-            self._node.log.error(
-                "%d bytes are available: the %d of %s are given up", available, size, self._reserve.path
-            )
+            message = "%d bytes are available: the %d of %s are given up, but for the share of a start"
+            self._node.log.error(message, available, size, self._reserve.path)
         elif not self._held and size and self._failed is None and available >= PLENTY * size:
             self._held = self._reserve.make()
             self.use = self._use_of(self._node.store.root)

@@ -195,3 +195,31 @@ def bench_peers(
         full, systems, works, rounds, seconds, minutes, output, resume, as_json
     )
     return status
+
+
+@app.command("layouts")
+def bench_layouts(
+    quick: Annotated[bool, typer.Option("--quick", help="20 queues, no server: a quarter of a minute.")] = False,
+    servers: Annotated[
+        str, typer.Option(metavar="A,B", help="Servers beside the layouts: towline, rocketmq, kafka; all; or none.")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=0, help="Turns of each cell; 0: as the form has it.")] = 0,
+    drop_caches: Annotated[
+        bool, typer.Option("--drop-caches", help="Empty the machine's page cache too before cold reads, as root.")
+    ] = False,
+    minutes: Minutes = 0.0,
+    output: Output = Path("build/bench/layouts"),
+    resume: Resume = False,
+    as_json: Json = False,
+) -> int:
+    """Measure the same messages in one CommitLog with ConsumeQueues, and in a log per partition of Kafka's format.
+
+    At 1, 10, 100, 1,000 and 10,000 queues: puts under SYNC_FLUSH and ASYNC_FLUSH, syncs, reads from memory and disk,
+    recovery after kill -9, files and bytes; then whole servers at the same numbers of queues, for orientation. Needs 4
+    GB below TMPDIR and removes all it made there. What is done when Ctrl-C or a kill ends a run stands in the directory
+    of --output: --resume goes on from there.
+    """
+    status: int = load_module("towline.cli.bench_layouts", "cli").bench_layouts(
+        quick, servers, rounds, drop_caches, minutes, output, resume, as_json
+    )
+    return status

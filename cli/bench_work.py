@@ -77,4 +77,4 @@ def bench_ha(rounds: int, seconds: float, behind: float, rate: int, quick: bool,
 
 
 def bench_spark(rounds: int, large: float, quick: bool, as_json: bool) -> int:
-    return _measured("spark", render_spark, as_json, quick, "spark", rounds=rounds, large=int(large * GIB))
+    return _measured("spark", render_spark, as_json, quick, "server,spark", rounds=rounds, large=int(large * GIB))

@@ -19,7 +19,7 @@ Groups = Annotated[
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait for each step.")]
 NoRestart = Annotated[
     bool,
-    typer.Option("--no-restart", help="Leave the group's other nodes as they run; they learn of the change later."),
+    typer.Option("--no-restart", help="Restart nobody: who has to be learns of the change later."),
 ]
 
 
@@ -65,7 +65,7 @@ def restart(
     timeout: Timeout = 120.0,
     as_json: Json = False,
 ) -> int:
-    """Restart the nodes that run with other settings than the file's, one by one, each group's master last."""
+    """Bring running nodes to the file's settings, one by one, masters last: a restart only where a change takes one."""
     status: int = load_module("towline.cli.cluster_up", "server").restart(file, group or [], every, timeout, as_json)
     return status
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from towline.cluster.derived import SLAVE, check_settings
 from towline.cluster.edit import with_changed_node, with_master, with_node, without_node
 from towline.cluster.sample import free_bases, is_free
+from towline.errors import end_of_log
 from towline.limits import NODE_MAX
 from towline.log.files.store_files import write_atomically
 from towline.route.errors import ChangeRefused
@@ -185,7 +187,8 @@ def _carry_out(
     timeout: float,
     as_json: bool,
 ) -> int:
-    """Starts, stops and restarts until the group runs as the file has it now; a group that does not run stays so."""
+    """Starts, stops and changes nodes until the group runs as the file has it now; a group that does not run stays so.
+    `restart`: nodes may be restarted, where a change takes that."""
     cluster, group = draft.cluster, draft.cluster.group(observed.group.name)
     outcomes: list[Outcome] = []
     runs = any(seen.runs for seen in observed.nodes)
@@ -194,8 +197,8 @@ def _carry_out(
         try:
             if runs:
                 outcomes = _apply(starting, group, observed, new, gone, timeout)
-            if runs and restart and not any(outcome.what == FAILS for outcome in outcomes):
-                roll(starting, group, outcomes)
+            if runs and not any(outcome.what == FAILS for outcome in outcomes):
+                roll(starting, group, outcomes, restart=restart)
         except BaseException:
             starting.undo()
             raise
@@ -217,7 +220,7 @@ def _apply(
     started = starting.start([(group, node, SLAVE, follow) for node in new if is_here(node)])
     for outcome in started:
         if outcome.what != FAILS:
-            await_caught_up(group, outcome, timeout)
+            await_caught_up(starting.cluster.path, group, outcome, timeout)
     starting.keep()
     for node in gone:
         if is_here(node):
@@ -226,23 +229,24 @@ def _apply(
             outcomes.append(Outcome(node, ELSEWHERE, sentence="it is on another machine", remedy="stop it there"))
     for outcome in outcomes:
         if outcome.what in (STOPPED, UNCLEAN):
-            await_left(group, outcome, timeout)
+            await_left(starting.cluster.path, group, outcome, timeout)
     return [*started, *outcomes]
 
 
-def await_left(group: Group, outcome: Outcome, timeout_s: float) -> None:
+def await_left(file: Path, group: Group, outcome: Outcome, timeout_s: float) -> None:
     """Until the recorded in-sync set is without a stopped node: only then may the others forget where it was."""
     deadline = time.monotonic() + min(timeout_s, LEAVE_MAX_S)
     while (master := observe(group).master) is not None and outcome.node.id in master.in_sync:
         if time.monotonic() > deadline:
             outcome.what = FAILS
             outcome.sentence = f"it is still on record as in sync ({', '.join(map(str, master.in_sync))})"
-            outcome.remedy = "bring the other slaves up and in sync, then `towline cluster restart -f FILE`"
+            restarts = f"`towline cluster restart -f {quote(str(file))}`"
+            outcome.remedy = f"bring the other slaves up and in sync, then {restarts}"
             return
         select.select([], [], [], STEP_S)
 
 
-def await_caught_up(group: Group, outcome: Outcome, timeout_s: float) -> None:
+def await_caught_up(file: Path, group: Group, outcome: Outcome, timeout_s: float) -> None:
     """With a progress bar, until the slave holds what its master has at that moment, or `timeout_s` have passed."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     deadline = time.monotonic() + timeout_s
@@ -260,4 +264,9 @@ def await_caught_up(group: Group, outcome: Outcome, timeout_s: float) -> None:
             select.select([], [], [], STEP_S)
     outcome.what = FAILS
     outcome.sentence = "it went while it caught up" if not own.pid else f"it has not caught up within {timeout_s:.0f} s"
-    outcome.remedy = f"read {outcome.node.store / 'run' / 'node.log'}; it goes on by itself while it runs"
+    where = quote(str(outcome.node.store))
+    late = f"it goes on by itself while it runs: `towline slave status --store {where}` shows how far it is"
+    again = (
+        f"{end_of_log(str(outcome.node.store))} shows why; `towline cluster up -f {quote(str(file))}` starts it again"
+    )
+    outcome.remedy = late if own.pid else again

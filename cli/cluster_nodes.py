@@ -20,7 +20,7 @@ from towline.log.state.in_sync_file import ids_of
 from towline.node.peers.peer_client import ask_all
 from towline.node.peers.peer_server import STATE
 from towline.node.process.context import open_node, runtime_base
-from towline.node.report.status import node_facts
+from towline.node.report.running import node_facts
 from towline.node.roles.agreement import Report
 from towline.node.supervise.launch import Launched, running_pid, spawn_node
 from towline.places import Runtime, Store
@@ -228,11 +228,17 @@ def forget_memory(node: Node) -> None:
 
 def older_settings(cluster: Cluster, group: Group, node: Node) -> list[str]:
     """Settings that a running node has otherwise than the file says: it was started before the file changed."""
+    return sorted(newer_settings(cluster, group, node))
+
+
+def newer_settings(cluster: Cluster, group: Group, node: Node) -> dict[str, str]:
+    """What the file says, by key, where a running node has it otherwise; empty for one that never ran."""
     try:
         runs = Settings.from_json(Store(node.store).settings.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return []
+        return {}
     role = SLAVE if runs.broker_role is BrokerRole.SLAVE else MASTER
     wanted = settings_of(cluster, group, node, role)
-    asked = given_to(cluster, group, node, role).keys() - _NOT_COMPARED
-    return sorted(key for key in asked if getattr(runs, key) != getattr(wanted, key))
+    given = given_to(cluster, group, node, role)
+    compared = given.keys() - _NOT_COMPARED
+    return {key: given[key] for key in compared if getattr(runs, key) != getattr(wanted, key)}

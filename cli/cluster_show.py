@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
 
 from towline.cluster.derived import MASTER
 from towline.cluster.state import GroupState, NodeState, Seen, cluster_state, group_state
-from towline.errors import NodeNotRunning
+from towline.errors import NodeNotRunning, PositionsUnusable
 from towline.node.report.status import BACKLOG_MIN, read_status
 from towline.route.nodes import Cluster
 
 from .cluster_nodes import ObservedGroup, chosen, observe, older_settings, recorded_role, whole_cluster
 from .output import FAILED, add_row, show, sized, table
-from .remedies import completed
+from .remedies import REMEDY, completed
 from .status import progress_text
 
 
@@ -23,8 +24,8 @@ def status(file: Path, names: Sequence[str], as_json: bool) -> int:
     groups = [_group(cluster, observe(group, ask=True)) for group in chosen(cluster, names)]
     states = [group["state"] for group in groups]
     document = {"cluster": cluster.name, "state": cluster_state(states), "groups": groups}
-    show(document, as_json, lambda console: _render(console, document))
-    still = any(node.get("standing_still") for group in groups for node in group["nodes"])
+    show(document, as_json, lambda console: _render(console, document, cluster.path))
+    still = any(node.get("standing_still") or "unreadable" in node for group in groups for node in group["nodes"])
     return FAILED if still or any(state not in (GroupState.OK, GroupState.ELSEWHERE) for state in states) else 0
 
 
@@ -68,6 +69,8 @@ def _inside(cluster: Cluster, observed: ObservedGroup, seen: Seen) -> dict[str, 
         read = read_status(node.store)
     except NodeNotRunning:  # it went while we observed
         return {}
+    except PositionsUnusable as error:
+        return {"unreadable": error.describe(), REMEDY: completed(error.advice, ("--store", str(node.store)))}
     keys = ("visible_end", "pss", "flags", "standing_still", "dispatch_stopped", "damaged", "endpoints", "seeding")
     found = {key: read[key] for key in keys}
     link = read["master"]
@@ -75,7 +78,7 @@ def _inside(cluster: Cluster, observed: ObservedGroup, seen: Seen) -> dict[str, 
     return found | {"follows_nobody": why, "older_settings": older_settings(cluster, observed.group, node)}
 
 
-def _render(console: Console, document: dict[str, Any]) -> None:
+def _render(console: Console, document: dict[str, Any], file: Path) -> None:
     console.print(f"cluster {document['cluster']} is {document['state']}", markup=False)
     for group in document["groups"]:
         console.print(f"\ngroup {group['group']}: {group['state']}", markup=False)
@@ -97,30 +100,36 @@ def _render(console: Console, document: dict[str, Any]) -> None:
                 node["store"] if node["state"] != NodeState.ELSEWHERE else f"{node['host']}:{node['store']}",
             )
         console.print(nodes)
-        render_remarks(console, group)
+        render_remarks(console, group, file)
 
 
 def _status(node: dict[str, Any]) -> str:
     return completed(f"`towline {node['role']} status`", ("--store", str(node["store"])))
 
 
-def render_remarks(console: Console, group: dict[str, Any]) -> None:
+def render_remarks(console: Console, group: dict[str, Any], file: Path) -> None:
+    """Commands are to be typed: their lines are not wrapped."""
     for node in group["nodes"]:
         label = f"{group['group']}-{node['node']}"
         if (progress := node.get("seeding")) and (progress["left"] or 0) >= BACKLOG_MIN:
             console.print(f"{label}: {progress_text(progress)}", markup=False)
+        if "unreadable" in node:
+            console.print(f"{label}: {node['unreadable']}; {node[REMEDY]}", markup=False, soft_wrap=True)
         if node.get("follows_nobody"):
-            console.print(f"{label} follows nobody: {node['follows_nobody']}", markup=False)
+            console.print(f"{label} follows nobody: {node['follows_nobody']}", markup=False, soft_wrap=True)
         for still in node.get("standing_still", []):
-            console.print(f"{label}: {still['sentence']}", markup=False)
+            console.print(f"{label}: {still['sentence']}", markup=False, soft_wrap=True)
         if node.get("flags"):
             console.print(f"{label}: running flags: {', '.join(node['flags'])}", markup=False)
         if node.get("dispatch_stopped"):
             where = node["dispatch_stopped"]["offset"]
-            console.print(f"{label}: dispatching has stopped at {where}; {_status(node)}", markup=False)
+            said = f"dispatching has stopped at {where}; {_status(node)}"
+            console.print(f"{label}: {said}", markup=False, soft_wrap=True)
         if node.get("damaged", {}).get("count"):
             count = node["damaged"]["count"]
-            console.print(f"{label}: readers found {count} damaged records; {_status(node)}", markup=False)
+            said = f"readers found {count} damaged records; {_status(node)}"
+            console.print(f"{label}: {said}", markup=False, soft_wrap=True)
         if node.get("older_settings"):
             keys = ", ".join(node["older_settings"])
-            console.print(f"{label}: runs with older {keys}; `towline cluster restart -f FILE`", markup=False)
+            restart = f"`towline cluster restart -f {quote(str(file))}`"
+            console.print(f"{label}: runs with older {keys}; {restart}", markup=False, soft_wrap=True)

@@ -9,20 +9,34 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from rich.console import Console
 
 from towline.cluster.derived import MASTER, SLAVE
 from towline.cluster.state import GroupState, NodeState, cluster_state, group_state
-from towline.errors import NodeNotRunning, NodeStillRunning, StartFailed, StoreTaken, TowlineError
+from towline.errors import (
+    FixedSetting,
+    NodeNotRunning,
+    NodeStillRunning,
+    StartFailed,
+    StoreTaken,
+    TowlineError,
+    end_of_log,
+)
+from towline.node.process.settings_changes import change_settings
+from towline.node.roles.role_commands import read_json_file
 from towline.node.supervise.launch import Launched, stop_node
+from towline.places import Store
 from towline.route.nodes import Cluster, Group, Node
+from towline.runtime.settings import LIVE
 
 from .cluster_nodes import (
     ObservedGroup,
     chosen,
     is_here,
+    newer_settings,
     observe,
     older_settings,
     recorded_role,
@@ -40,6 +54,7 @@ JOIN_MAX_S: Final = 60.0
 AGREE_MAX_S: Final = 5.0  # nodes that just started may change their roles once more
 # What became of a node.
 STARTED, RUNS, RESTARTED, FAILS, ELSEWHERE = "started", "runs already", "restarted", "failed", "elsewhere"
+CHANGED = "changed while it runs"
 STOPPED, UNCLEAN, STOOD = "stopped", "stopped, not clean", "did not run"
 
 
@@ -186,7 +201,7 @@ def await_following(
     A master that is `elected` may take its time; otherwise none comes up by itself.
     """
     of_group = [each for each in outcomes if each.node.group == group.name]
-    running = {each.node.id: each for each in of_group if each.what in (STARTED, RUNS, RESTARTED)}
+    running = {each.node.id: each for each in of_group if each.what in (STARTED, RUNS, RESTARTED, CHANGED)}
     failed = any(each.what == FAILS and each.role == MASTER for each in of_group)
     began = time.monotonic()
     for_master = timeout_s if elected else 0.0 if failed else AGREE_MAX_S
@@ -210,9 +225,11 @@ def await_following(
 
 def _why_alone(observed: ObservedGroup, node: Node) -> tuple[str, str]:
     """Sentence and remedy for a slave that follows nobody."""
-    log = f"read {node.store / 'run' / 'node.log'}"
+    log = f"{end_of_log(str(node.store))} shows what it has tried"
     if observed.master is not None:
-        return f"it runs, and the master {observed.group.name}-{observed.master.id} does not count it as connected", log
+        link = read_json_file(Store(node.store).link) or {}
+        sentence = f"it runs, and the master {observed.group.name}-{observed.master.id} does not count it as connected"
+        return f"{sentence}: {link['why']}" if link.get("why") else sentence, log
     why = recorded_role(node).get("why", "")
     sentence = f"group {observed.group.name} has no master to follow"
     remedy = f"start its master, or make a slave the master with `towline promote --store STORE`; {log}"
@@ -259,10 +276,12 @@ def _render(
         console.print(nodes)
     for outcome in outcomes:
         if outcome.sentence:
-            console.print(f"{outcome.node.label}: {outcome.sentence}; {outcome.remedy}", markup=False)
+            said = f"{outcome.sentence}; {outcome.remedy}"
+            console.print(f"{outcome.node.label}: {said}", markup=False, soft_wrap=True)
         if outcome.older_settings:
             keys, restart = ", ".join(outcome.older_settings), f"`towline cluster restart -f {cluster.path}`"
-            console.print(f"{outcome.node.label}: runs with older {keys}; {restart}", markup=False)
+            said = f"runs with older {keys}; {restart}"
+            console.print(f"{outcome.node.label}: {said}", markup=False, soft_wrap=True)
 
 
 def down(file: Path, names: Sequence[str], timeout: float, as_json: bool) -> int:
@@ -337,8 +356,11 @@ def restart(file: Path, names: Sequence[str], every: bool, timeout: float, as_js
     return show_outcomes(cluster, groups, outcomes, as_json)
 
 
-def roll(starting: Starting, group: Group, outcomes: list[Outcome], *, every: bool = False) -> None:
-    """Restarts, one by one, the group's nodes that run with older settings, or every one; the master last.
+def roll(
+    starting: Starting, group: Group, outcomes: list[Outcome], *, every: bool = False, restart: bool = True
+) -> None:
+    """Brings the group's nodes that run with older settings to the file's, one by one, the master last: what may change
+    while a node runs does, the rest takes a restart, which `restart` allows; with `every` all restart.
 
     Each is up and all follow again before the next one goes; it ends with the first that fails. `outcomes` gets what
     became of each node that ran, or has it already.
@@ -354,13 +376,44 @@ def roll(starting: Starting, group: Group, outcomes: list[Outcome], *, every: bo
         node = group.node(seen.id)
         if not seen.runs or not (every or older_settings(starting.cluster, group, node)):
             continue
+        place = next(place for place, each in enumerate(outcomes) if each.node == node)
+        if not every and _took_change(starting, group, outcomes[place]):
+            await_following(starting.say, group, outcomes, starting.timeout_s, elected=bool(starting.cluster.etcd))
+            if any(each.what == FAILS for each in outcomes):
+                return
+            continue
+        if not restart:
+            continue
         outcome = stop(starting.say, node, seen.role, starting.timeout_s)
         if outcome.what != FAILS:
             master = group.node(observed.master.id) if observed.master is not None else group.first_master
             [outcome] = starting.start([(group, node, seen.role, master)])
             outcome.what = RESTARTED if outcome.what == STARTED else outcome.what
             starting.keep()
-        outcomes[next(place for place, each in enumerate(outcomes) if each.node == node)] = outcome
+        outcomes[place] = outcome
         await_following(starting.say, group, outcomes, starting.timeout_s, elected=bool(starting.cluster.etcd))
         if any(each.what == FAILS for each in outcomes):
             return
+
+
+def _took_change(starting: Starting, group: Group, outcome: Outcome) -> bool:
+    """Whether the running node now works by what the file says, without a restart."""
+    node = outcome.node
+    newer = newer_settings(starting.cluster, group, node)
+    if newer.keys() - LIVE.keys():
+        return False
+    try:
+        waiting = change_settings(node.store, newer, keep=False)["waiting"]
+    except FixedSetting:  # some values of these take a start all the same
+        return False
+    except TowlineError as error:
+        outcome.failed(error, starting.cluster.path)
+        return True
+    starting.say(f"{node.label}: takes {', '.join(sorted(newer))} while it runs")
+    outcome.what, outcome.older_settings = CHANGED, []
+    if waiting:
+        outcome.what = FAILS
+        outcome.sentence = f"{', '.join(waiting)} of it stands still, and takes the change when it goes on"
+        again = f"`towline cluster restart -f {quote(str(starting.cluster.path))}`"
+        outcome.remedy = f"{end_of_log(str(node.store))} shows why; then {again}"
+    return True

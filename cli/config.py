@@ -36,3 +36,20 @@ def set_(
     """
     status: int = load_module("towline.cli.config_work", "cli").set_(changes, keep, endpoint, store, as_json)
     return status
+
+
+@app.command("unset")
+def unset(
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY...]", help="Settings.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every setting that was kept.")] = False,
+    endpoint: Endpoint = None,
+    store: LocalStore = None,
+    as_json: Json = False,
+) -> int:
+    """Take back what `towline config set` changed, kept or not; with --store also of a node that is down.
+
+    The settings are again what the node was started with, or would have been: now where they can change while it runs,
+    and at its next start. Status 1: a process is in one long call, and takes them when it is through.
+    """
+    status: int = load_module("towline.cli.config_work", "cli").unset(keys or [], every, endpoint, store, as_json)
+    return status

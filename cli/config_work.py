@@ -63,6 +63,34 @@ def set_(changes: Sequence[str], keep: bool, endpoint: str | None, store: Path |
     return FAILED if done["waiting"] else 0
 
 
+def unset(keys: Sequence[str], every: bool, endpoint: str | None, store: Path | None, as_json: bool) -> int:
+    if every == bool(keys):
+        raise typer.BadParameter("name settings, or say --all, one of them")
+    endpoint, store = named_node(endpoint, store)
+    done: dict[str, Any]
+    if store is not None:
+        done = load_module(_CHANGES, "server").forget_settings(store, keys)
+    else:
+        assert endpoint is not None
+        with ask_node(endpoint) as admin:
+            done = admin.forget_settings(*keys)
+
+    def render(console: Console) -> None:
+        for key, value in done["forgotten"].items():
+            console.print(f"{key} = {value} is not kept any more", markup=False)
+        for key in () if done["forgotten"] or every else keys:
+            console.print(f"{key} was not kept", markup=False)
+        for key, value in done.get("settings", {}).items():
+            after = done["next"][key]
+            then = "now and after the next start" if after == value else f"until the node ends, then {after}"
+            console.print(f"{key} is {value}, {then}", markup=False)
+        for process in done.get("waiting", ()):
+            console.print(f"{process} is in one long call and takes it when that is over", markup=False)
+
+    show(done, as_json, render)
+    return FAILED if done.get("waiting") else 0
+
+
 def pairs(changes: Sequence[str]) -> dict[str, str]:
     """KEY=VALUE -> key: value. Raises BadParameter."""
     split = [change.partition("=") for change in changes]

@@ -14,7 +14,8 @@ from towline.errors import DemoFailed
 from towline.limits import MIB
 from towline.link.free_port import free_port
 from towline.node.process.context import Node, open_node, runtime_of
-from towline.node.report.status import node_facts, read_status
+from towline.node.report.running import node_facts
+from towline.node.report.status import read_status
 from towline.node.supervise.launch import Launched, spawn_node
 from towline.places import Store
 from towline.runtime.locks import holder_of
@@ -65,7 +66,10 @@ def store_directory(asked: Path | None, interrupts: Interrupts) -> Iterator[Path
     """The directory of both stores: the one asked for, which stays, or a temporary one, which goes."""
     if asked is not None:
         asked.mkdir(parents=True, exist_ok=True)
-        yield asked
+        try:
+            yield asked
+        except DemoFailed as error:
+            raise DemoFailed(error.problem, str(asked.resolve())) from None
         return
     with ExitStack() as stack:
         with interrupts.held():

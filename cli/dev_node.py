@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 
 from towline.limits import MIB
-from towline.node.report.status import node_facts
+from towline.node.report.running import node_facts
 from towline.node.supervise.launch import START_MAX_S, spawn_node
 
 from .first_start import shown_compiling

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 from rich.console import Console
 
-from towline.loadtest.drill.errors import DrillImpossible
+from towline.loadtest.drill.errors import DrillImpossible, end_of_logs
 from towline.loadtest.drill.ground import Shape
 from towline.loadtest.drill.run import DRILLS, PROCESSES, DrillPlan, run_drill
 from towline.loadtest.drill.timeline import PAGE, PNG, draw
@@ -14,6 +15,7 @@ from towline.loadtest.drill.timeline import PAGE, PNG, draw
 from .interrupts import Interrupts
 from .output import FAILED, SKIPPED, add_row, people, progress_console, sized, table, write_json
 
+RESULT: Final = "result.json"  # what `towline web --reports` shows
 _SHAPES: Final = ("nodes", "least", "etcd")
 
 
@@ -69,11 +71,13 @@ def _one(plan: DrillPlan, out: Path, console: Console, interrupts: Interrupts) -
     say(f"begins; what is left of it will be in {keep}")
     result = run_drill(plan, keep, say, interrupts.held)
     draw(keep, result)
-    say("passed" if result["passed"] else "FAILED")
-    return {key: value for key, value in result.items() if key != "verdict"} | {
+    shown = {key: value for key, value in result.items() if key != "verdict"} | {
         "picture": str(keep / PNG),
         "report": str(keep / PAGE),
     }
+    (keep / RESULT).write_bytes(orjson.dumps(shown, default=str))
+    say("passed" if result["passed"] else "FAILED")
+    return shown
 
 
 def _render(console: Console, results: Sequence[dict[str, Any]]) -> None:
@@ -101,3 +105,7 @@ def _render(console: Console, results: Sequence[dict[str, Any]]) -> None:
             console.print(f"{result['drill']}: {fault}", markup=False)
         if "report" in result:
             console.print(f"{result['drill']}: {result['report']}", markup=False)
+            kept = Path(result["report"]).parent
+            if not result["passed"] and any(kept.glob("node*")):
+                said = f"{result['drill']}: {end_of_logs(str(kept))} shows what its nodes did"
+                console.print(said, markup=False, soft_wrap=True)

@@ -31,7 +31,7 @@ def endpoint_of(service: str, endpoint: str | None, store: Path | None) -> str:
     BadParameter for both, or none without a context.
     """
     endpoint, store = named_node(endpoint, store)
-    found = _local(service, store) if store is not None else endpoint
+    found = service_of(service, store) if store is not None else endpoint
     assert found is not None
     _check_reach(service, found)
     return found
@@ -87,7 +87,8 @@ def _check_reach(service: str, endpoint: str) -> None:
         raise trouble
 
 
-def _local(service: str, store: Path) -> str:
+def service_of(service: str, store: Path) -> str:
+    """The socket of that process of the node on a store of this machine. Raises NodeNotRunning, InvalidEndpoint."""
     node = Store(store.resolve()).node
     if not node.exists():
         raise NodeNotRunning(str(store))

@@ -15,12 +15,13 @@ from towline.client.consumer import Consumer
 from towline.client.errors import FilterRefused
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.subscription import Sql
+from towline.client.lookup import describe
 from towline.client.message import ANY_TAG, ReceivedMessage
 from towline.client.read.reader import Start
 
 from .endpoints import endpoint_of
 from .interrupts import Interrupts
-from .messages import describe, parse_template, print_messages, shown_body
+from .messages import parse_template, print_messages, shown_body
 from .output import people, progress_console, show, write_json
 
 _COUNT = 10

@@ -3,6 +3,7 @@
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
 from towline.client.link.routes import names_groups
-from towline.errors import TopicExists
+from towline.errors import MissingPackage, TopicExists
 
 from .endpoints import endpoint_of
 from .lazy import load_module
@@ -46,6 +47,8 @@ def loadtest(
 ) -> int:
     plans = load_module("towline.loadtest.load.plan", "loadtest")
     runs = load_module("towline.loadtest.load.run", "loadtest")
+    if find_spec("locust") is None:  # its processes would load it
+        raise MissingPackage("locust", "loadtest")
     put, serve = _where(put, serve, store)
     plan = plans.LoadPlan(
         put, serve, topic, body_size, batch, per_user, shape, users, spawn_rate, seconds, max_p99,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from towline.errors import TowlineError
+from towline.errors import PositionsUnusable, TowlineError
 
 from .lazy import Command, Group, Pending, command_of, group, load_module
 
@@ -36,15 +36,25 @@ COMMANDS: Final = {
     "topic": ("topic:app", "List, describe, create, change and delete topics."),
     "group": ("group:app", "List, describe, configure and delete consumer groups, set their offsets."),
     "transaction": ("transaction:app", "Show open transactions, commit them or roll them back."),
-    "keys": ("keys:app", "Make, list and revoke the keys of a cluster's ports."),
+    "keys": ("keys:app", "Make, list, change and revoke the keys of a cluster's ports."),
     "stats": ("stats:stats", "Show how much a node takes and serves, how long puts take, and why puts were refused."),
+    "top": ("top:top", "Watch nodes: what they take and serve, who is behind, what they cost, what is wrong."),
+    "web": (
+        "web:web",
+        "Serve a live page of a cluster until Ctrl-C: nodes, topics, groups, messages, segments, refusals, reports.",
+    ),
     "inspect": ("inspect:app", "Show what the files of a store hold."),
     "bench": ("bench:app", "Measure this machine."),
     "drill": ("drill:app", "Break a cluster on purpose, and prove that nothing is lost."),
+    "simulate": (
+        "simulate:simulate",
+        "Run groups of simulated nodes through faults, one history a seed, and look for a broken promise.",
+    ),
     "loadtest": ("loadtest:loadtest", "Put a running node or cluster under the load of Locust's users."),
     "pipeline": ("pipeline:app", "Jobs on Spark over a store: run `towline pipeline NAME --help` for one."),
     "settings": ("settings:app", "Show the settings of a node."),
     "store": ("store:app", "Look after the files of a store."),
+    "kafka": ("kafka:app", "Move topics between Kafka's log directories and a store, without a broker."),
     "version": (
         "version:version",
         "Print the version of Towline, of its wire protocol, and of the Python that runs it.",
@@ -105,10 +115,11 @@ def _refused(error: Exception, arguments: Sequence[str]) -> int:
         output.show_error(type(error).__name__, said, f"see `{asked}`", as_json)
         return int(output.MISUSED)
     if isinstance(error, TowlineError):
-        remedy = load_module("towline.cli.remedies", "cli").completed(
-            output.remedy_of(error), arguments, str(getattr(error, "path", ""))
-        )
-        output.show_error(type(error).__name__, error.describe(), remedy, as_json)
+        in_memory = isinstance(error, PositionsUnusable)  # its file belongs to the store all the same
+        place = "" if in_memory else str(getattr(error, "path", ""))
+        completed = load_module("towline.cli.remedies", "cli").completed
+        said, remedy = (completed(text, arguments, place) for text in (error.describe(), output.remedy_of(error)))
+        output.show_error(type(error).__name__, said, remedy, as_json)
     else:
         output.show_error(type(error).__name__, str(error), "look at the path and its permissions", as_json)
     return int(output.FAILED)

@@ -7,7 +7,6 @@ from typing import Any, Final
 from rich.console import Console
 
 from towline.client.message import ReceivedMessage
-from towline.errors import DecompressedTooLarge, UnreadableBody
 
 from .output import add_row, progress_console, table
 
@@ -27,27 +26,6 @@ TOKENS: Final[dict[str, tuple[str, Callable[[ReceivedMessage], object]]]] = {
 }
 _TOKEN = re.compile(r"%(.?)|\\(.?)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
-
-
-def describe(message: ReceivedMessage) -> dict[str, Any]:
-    """For JSON; a body that is not UTF-8 comes as hex, one that cannot be decompressed as None with the reason."""
-    described: dict[str, Any] = {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "message_id": message.message_id,
-        "unique_key": message.unique_key,
-        "tags": message.tags,
-        "keys": list(message.keys),
-        "born_timestamp": message.born_timestamp,
-        "store_timestamp": message.store_timestamp,
-        "properties": message.properties,
-    }
-    try:
-        return described | {"body": message.body}
-    except (DecompressedTooLarge, UnreadableBody) as error:
-        return described | {"body": None, "body_error": str(error)}
 
 
 def print_messages(console: Console, described: list[dict[str, Any]], remarks: Sequence[str] = ()) -> None:

@@ -14,7 +14,7 @@ from towline.link.handshake import MAGIC_DIFFERS, VERSION_DIFFERS
 from towline.log.state.role_file import SLAVE
 from towline.node.peers.peer_server import SEGMENT_SIZE
 from towline.node.peers.promotion import promote as promote_node
-from towline.node.report.status import node_facts
+from towline.node.report.running import node_facts
 from towline.node.roles.role_commands import accept_loss_once, read_json_file
 from towline.node.supervise.launch import Launched, start_node, stop_node
 from towline.places import Store

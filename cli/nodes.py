@@ -164,7 +164,7 @@ def stop_slave(store: StoreDir, timeout: Timeout = 30.0, as_json: Json = False) 
 
 @master.command("status")
 def master_status(endpoint: Endpoint = None, store: LocalStore = None, as_json: Json = False) -> int:
-    """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
+    """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: it is not ready."""
     return _status(endpoint, store, as_json)
 
 
@@ -178,7 +178,7 @@ def slave_status(
     timeout: Timeout = 120.0,
     as_json: Json = False,
 ) -> int:
-    """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: one stands still."""
+    """Show the processes, positions, lag, slaves, memory and disk of a running node. Status 1: it is not ready."""
     if wait:
         if store is None:
             raise typer.BadParameter("--wait looks at the files of the node: name it by --store, on its machine")

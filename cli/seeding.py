@@ -17,7 +17,7 @@ from towline.log.files.segment_files import segment_base
 from towline.node.peers.peer_client import ask_peers
 from towline.node.peers.peer_server import STATE
 from towline.node.process.context import open_node
-from towline.node.report.status import node_facts
+from towline.node.report.running import node_facts
 from towline.places import Store
 from towline.runtime.positions import Position
 
@@ -88,6 +88,8 @@ def _masters_end(root: Path) -> int:
         return -1
     node = open_node(root)
     try:
+        if node.settings.rocketmq_master_address is not None:  # no peer: receive has asked it
+            return node.positions.get(Position.CONFIRMED)
         answers, _ = ask_peers(node, {"master": str(link["address"])}, {"op": STATE})
     finally:
         node.positions.close()

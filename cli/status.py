@@ -7,12 +7,15 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from towline.errors import end_of_log
+
 from .endpoints import ask_node, named_node
 from .lazy import load_module
 from .output import FAILED, add_row, show, sized, table
 from .remedies import complete_all, completed, words_of
 
 TURN_SHOWN_MS: Final = 100
+PUTS_REFUSED: Final = "puts_refused"
 SYNC_FAILED: Final = (
     "a sync of the log failed: nothing more is promised; look at the disk, stop the node with `towline master stop`, "
     "run `towline store mend --yes`, and start it again"
@@ -22,7 +25,7 @@ READ_ONLY: Final = "it is read-only: broker_permission is {}; `towline config se
 
 def show_status(endpoint: str | None, store: Path | None, as_json: bool) -> int:
     """Read from the node's memory and files on its own machine, which needs no process of it; elsewhere it is asked.
-    The exit status: 1 where a process stands still."""
+    The exit status: 1 where it is not ready."""
     endpoint, store = named_node(endpoint, store)
     read: dict[str, Any]
     if store is not None:
@@ -34,7 +37,7 @@ def show_status(endpoint: str | None, store: Path | None, as_json: bool) -> int:
     named = words_of(endpoint, store)
     read = complete_all(read, named)
     show(read, as_json, lambda console: render(console, read, lambda text: completed(text, named)))
-    return FAILED if read["standing_still"] else 0
+    return 0 if read["ready"] else FAILED
 
 
 def render(console: Console, read: dict[str, Any], typed: Callable[[str], str]) -> None:
@@ -42,7 +45,7 @@ def render(console: Console, read: dict[str, Any], typed: Callable[[str], str]) 
     head = f"{read['role']} on {read['store']}: {read['broker_role']}, {read['flush_disk_type']}"
     console.print(head, markup=False)
     if read["read_only"]:
-        console.print(typed(READ_ONLY.format(read["broker_permission"])), style="bold", markup=False)
+        console.print(typed(READ_ONLY.format(read["broker_permission"])), style="bold", markup=False, soft_wrap=True)
     _render_durability(console, read, typed)
     processes = table("duty", "#pid", "state", "#beat ms", "#PSS", "#CPU s", "#messages", "#bytes", "#refused")
     for process in read["processes"]:
@@ -60,8 +63,10 @@ def render(console: Console, read: dict[str, Any], typed: Callable[[str], str]) 
             *counts,
         )
     console.print(processes)
-    for still in read["standing_still"]:
-        console.print(still["sentence"], style="bold", markup=False)
+    for reason in read["not_ready"]:
+        remedy = f"; {reason['remedy']}" if reason["reason"] == PUTS_REFUSED else ""  # others are told of elsewhere
+        said = typed(f"not ready: {reason['sentence']}{remedy}")
+        console.print(said, style="bold", markup=False, soft_wrap=True)
     positions = table("position", "#value")
     for name, value in read["positions"].items():
         add_row(positions, name, value)
@@ -78,7 +83,7 @@ def render(console: Console, read: dict[str, Any], typed: Callable[[str], str]) 
     if (delayed := read["delayed"]) is not None and delayed["waiting"]:
         console.print(_delayed(delayed))
     if lost := sum(process.get("lost", 0) for process in read["processes"]):
-        console.print(f"{lost:,} delayed messages or halves were lost; the log of schedule says why")
+        console.print(f"{lost:,} delayed messages or halves were lost; schedule says why in the node's log")
     if (agreed := read["agreed"]) is not None and agreed["role"] == read["role"]:
         console.print(f"it is a {agreed['role']}: {agreed['why']}", markup=False)
     if (progress := read["seeding"]) is not None:
@@ -93,6 +98,7 @@ def render(console: Console, read: dict[str, Any], typed: Callable[[str], str]) 
     console.print(_room(read["space"]))
     if (archive := read["archive"]) is not None:
         console.print(_archived(archive), markup=False)
+    console.print(f"the node's log: {end_of_log(read['store'])}", markup=False, soft_wrap=True)
 
 
 def _render_in_sync(console: Console, read: dict[str, Any]) -> None:
@@ -114,6 +120,8 @@ def _render_in_sync(console: Console, read: dict[str, Any]) -> None:
     for slave in read["slaves"]:
         state = "in sync" if slave["in_sync"] and slave["connected"] else slave["why_not"] or "in sync"
         console.print(f"slave {slave['node']}: {state}, {sized(slave['behind'])} behind", markup=False)
+    for slave in read["rocketmq_slaves"]:
+        console.print(f"slave of RocketMQ at {slave['address']}: {sized(slave['behind'])} behind", markup=False)
 
 
 def _delayed(delayed: dict[str, Any]) -> str:
@@ -150,7 +158,7 @@ def _render_durability(console: Console, read: dict[str, Any], typed: Callable[[
         buffers = ", ".join(f"{count} {state}" for state, count in read["transient_buffers"].items())
         console.print(f"transient pool: {read['transient_pool']}{buffers and f'; buffers: {buffers}'}", markup=False)
     if read["positions"]["sync_failed"]:
-        console.print(typed(SYNC_FAILED), markup=False)
+        console.print(typed(SYNC_FAILED), markup=False, soft_wrap=True)
     if read["positions"]["derived_sync_failed"]:
         console.print(
             "a sync of a queue or index file failed: nothing new in them is called durable; restart the node, which "
@@ -160,7 +168,7 @@ def _render_durability(console: Console, read: dict[str, Any], typed: Callable[[
         damaged, newest = read["damaged"], read["damaged"]["newest"]
         where = f"{newest['segment']} at byte {newest['byte']}, log offset {newest['offset']}"
         console.print(f"readers found {damaged['count']} damaged records, the last one in {where}:", markup=False)
-        console.print(f"  {damaged['remedy']}", markup=False)
+        console.print(f"  {damaged['remedy']}", markup=False, soft_wrap=True)
 
 
 def _render_refusals(console: Console, read: dict[str, Any]) -> None:
@@ -174,7 +182,7 @@ def _render_refusals(console: Console, read: dict[str, Any]) -> None:
         where = f"{stopped['segment']} at byte {stopped['byte']}, log offset {stopped['offset']}"
         console.print(f"dispatching has stopped before the record in {where}:", markup=False)
         console.print(f"  {stopped['rule']}: {stopped['sentence']}", markup=False)
-        console.print(f"  puts are refused until it is repaired: {stopped['remedy']}", markup=False)
+        console.print(f"  puts are refused until it is repaired: {stopped['remedy']}", markup=False, soft_wrap=True)
     for process in read["processes"]:
         if process.get("turn_ms", 0) >= TURN_SHOWN_MS:
             console.print(f"{process['duty']} has been in an append for {process['turn_ms']} ms")
@@ -184,7 +192,8 @@ def _render_refusals(console: Console, read: dict[str, Any]) -> None:
     leading = refused["causes"][0]
     ago = f"the last {leading['last_ms_ago'] / 1000:.1f} s ago"
     share = f"{leading['count']} of {refused['total']}, {ago}"
-    console.print(f"puts are refused mostly by {leading['cause']} ({share}): {leading['remedy']}", markup=False)
+    why = f"puts are refused mostly by {leading['cause']} ({share}): {leading['remedy']}"
+    console.print(why, markup=False, soft_wrap=True)
     others = ", ".join(f"{cause['cause']} {cause['count']}" for cause in refused["causes"][1:])
     if others:
         console.print(f"other causes: {others}", markup=False)

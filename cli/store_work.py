@@ -9,8 +9,7 @@ from rich.console import Console
 from towline.errors import StartFailed
 from towline.log.repair.clear_sync_failure import clear_sync_failure
 from towline.log.state.durable_file import DurableFile
-from towline.node.process.context import open_node
-from towline.node.report.status import node_facts
+from towline.node.report.running import open_running
 from towline.places import Store
 from towline.runtime.locks import StoreLock
 from towline.runtime.positions import Position
@@ -55,17 +54,18 @@ STEP_S: Final = 0.05
 
 def clean_store(root: Path, as_json: bool) -> None:
     """Asks allocate, and waits until it has heard. Raises NodeNotRunning; StartFailed when nobody hears it."""
-    node_facts(root)
-    node = open_node(root)
+    _, node = open_running(root)
     low = node.positions.get(Position.LOG_MIN)
     node.store.clean.touch()
     deadline = time.monotonic() + TAKEN_MAX_S
     while node.store.clean.exists():
         if time.monotonic() > deadline:
             node.store.clean.unlink(missing_ok=True)
-            raise StartFailed("cleaning", f"allocate did not hear of it within {TAKEN_MAX_S:.0f} s")
+            raise StartFailed(
+                "cleaning", f"allocate did not hear of it within {TAKEN_MAX_S:.0f} s: `towline master status` says why"
+            )
         time.sleep(STEP_S)
     hours = node.settings.file_reserved_time
     result = {"asked": True, "log_min": low, "file_reserved_time": hours}
-    sentence = f"segments older than {hours} h go now, the log began at {low:,}; run/node.log names each"
+    sentence = f"segments older than {hours} h go now, the log began at {low:,}; {node.store.node_log} names each"
     show(result, as_json, lambda console: console.print(sentence))

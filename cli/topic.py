@@ -11,6 +11,22 @@ from .options import Endpoint, Json, LocalStore
 app = group("List, describe, create, change and delete topics.")
 
 
+Retention = Annotated[
+    str | None,
+    typer.Option(
+        help="How long its messages are read, as 3d, 12h, 30m or 90s; `none`: as long as the log has them. Longer than "
+        "file_reserved_time, it keeps the whole log for longer, as long as the disk has room."
+    ),
+]
+RetentionBytes = Annotated[
+    str | None,
+    typer.Option(
+        help="How many bytes of messages are read of each of its queues, as 10GB or 512MB (units of 1024); `none`: as "
+        "many as the log has."
+    ),
+]
+
+
 class Permission(StrEnum):
     """What clients may do with a topic."""
 
@@ -48,13 +64,16 @@ def create(
         bool, typer.Option("--inherit", help="Topics that the node makes by itself may take after this one.")
     ] = False,
     order: Annotated[bool, typer.Option("--order", help="Mark the topic as an ordered one.")] = False,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
     endpoint: Endpoint = None,
     store: LocalStore = None,
     as_json: Json = False,
 ) -> None:
     """Create a topic on a master; its slaves follow."""
+    kept = retention, retention_bytes
     load_module("towline.cli.topic_work", "cli").create(
-        topic, queues, read_queues, write_queues, perm.value, inherit, order, endpoint, store, as_json
+        topic, queues, read_queues, write_queues, perm.value, inherit, order, kept, endpoint, store, as_json
     )
 
 
@@ -69,6 +88,8 @@ def alter(
         typer.Option("--inherit/--no-inherit", help="Whether topics that the node makes by itself may take after it."),
     ] = None,
     order: Annotated[bool | None, typer.Option("--order/--no-order", help="Whether it is an ordered one.")] = None,
+    retention: Retention = None,
+    retention_bytes: RetentionBytes = None,
     endpoint: Endpoint = None,
     store: LocalStore = None,
     as_json: Json = False,
@@ -76,10 +97,12 @@ def alter(
     """Change a topic on a master; its slaves follow.
 
     More queues: raise the read queues with, or before, the write queues. Fewer: lower the write queues, wait until the
-    others are read to their end, then lower the read queues.
+    others are read to their end, then lower the read queues. What a shorter retention has cut is not read again by a
+    longer one.
     """
+    kept = retention, retention_bytes
     load_module("towline.cli.topic_work", "cli").alter(
-        topic, read_queues, write_queues, perm and perm.value, inherit, order, endpoint, store, as_json
+        topic, read_queues, write_queues, perm and perm.value, inherit, order, kept, endpoint, store, as_json
     )
 
 

@@ -1,7 +1,8 @@
 """Does the work of `towline topic`."""
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import typer
 from rich.console import Console
@@ -11,7 +12,15 @@ from towline.errors import UnknownTopic
 from towline.format.files.topics import PERM_INHERIT, PERM_READ, PERM_READ_WRITE, PERM_WRITE
 
 from .endpoints import endpoint_of
-from .output import add_row, show, table
+from .output import add_row, show, sized, table
+
+NONE: Final = "none"
+_NO_RETENTION: Final = -1  # as AdminClient takes it away
+_TIME: Final = re.compile(r"(\d+)\s*([smhd])", re.IGNORECASE)
+_MS_OF: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES: Final = re.compile(r"(\d+)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+Kept = tuple[str | None, str | None]  # --retention and --retention-bytes
 
 
 def list_topics(endpoint: str | None, store: Path | None, as_json: bool) -> None:
@@ -19,10 +28,11 @@ def list_topics(endpoint: str | None, store: Path | None, as_json: bool) -> None
         topics = admin.topics()
 
     def render(console: Console) -> None:
-        made = table("topic", "#write queues", "#read queues", "clients may", "")
+        made = table("topic", "#write queues", "#read queues", "clients may", "keeps", "")
         for row in topics:
             own = "the broker's own" if row["system"] else ""
-            add_row(made, row["topic"], row["write_queues"], row["read_queues"], _permissions(row["perm"]), own)
+            may, kept = _permissions(row["perm"]), _retention(row)
+            add_row(made, row["topic"], row["write_queues"], row["read_queues"], may, kept, own)
         console.print(made)
 
     show({"topics": topics}, as_json, render)
@@ -38,8 +48,7 @@ def describe(topic: str, endpoint: str | None, store: Path | None, as_json: bool
     ]
 
     def render(console: Console) -> None:
-        ordered = ", ordered" if facts["order"] else ""
-        console.print(f"{topic}, may {_permissions(facts['perm'])}{ordered}", markup=False)
+        console.print(f"{topic}, may {_permissions(facts['perm'])}{_more(facts)}", markup=False)
         made = table("#queue", "#min", "#max", "#messages")
         for row in queues:
             add_row(made, *row.values())
@@ -57,10 +66,12 @@ def create(
     perm: str,
     inherit: bool,
     order: bool,
+    kept: Kept,
     endpoint: str | None,
     store: Path | None,
     as_json: bool,
 ) -> None:
+    retention_ms, retention_bytes = _kept(kept)
     with AdminClient(endpoint_of("put", endpoint, store), name="towline topic") as admin:
         facts = admin.create_topic(
             topic,
@@ -69,6 +80,8 @@ def create(
             write_queues=write_queues,
             perm=_bits(perm) | (PERM_INHERIT if inherit else 0),
             order=order,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
         )
     _show(facts, as_json)
 
@@ -80,15 +93,26 @@ def alter(
     perm: str | None,
     inherit: bool | None,
     order: bool | None,
+    kept: Kept,
     endpoint: str | None,
     store: Path | None,
     as_json: bool,
 ) -> None:
-    if all(wish is None for wish in (read_queues, write_queues, perm, inherit, order)):
-        raise typer.BadParameter("name what to change: --read-queues, --write-queues, --perm, --inherit, --order")
+    if all(wish is None for wish in (read_queues, write_queues, perm, inherit, order, *kept)):
+        options = "--read-queues, --write-queues, --perm, --inherit, --order, --retention, --retention-bytes"
+        raise typer.BadParameter(f"name what to change: {options}")
+    retention_ms, retention_bytes = _kept(kept)
     with AdminClient(endpoint_of("put", endpoint, store), name="towline topic") as admin:
         bits = None if perm is None and inherit is None else _altered(_facts(admin, topic)["perm"], perm, inherit)
-        facts = admin.alter_topic(topic, read_queues=read_queues, write_queues=write_queues, perm=bits, order=order)
+        facts = admin.alter_topic(
+            topic,
+            read_queues=read_queues,
+            write_queues=write_queues,
+            perm=bits,
+            order=order,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+        )
     _show(facts, as_json)
 
 
@@ -116,8 +140,46 @@ def _altered(bits: int, perm: str | None, inherit: bool | None) -> int:
 
 def _show(facts: dict[str, Any], as_json: bool) -> None:
     text = f"{facts['topic']} has {facts['write_queues']} queues to write to and {facts['read_queues']} to read from"
-    text = f"{text}, may {_permissions(facts['perm'])}{', ordered' if facts['order'] else ''}"
+    text = f"{text}, may {_permissions(facts['perm'])}{_more(facts)}"
     show(facts, as_json, lambda console: console.print(text, markup=False))
+
+
+def _more(facts: dict[str, Any]) -> str:
+    kept = _retention(facts)
+    return (", ordered" if facts["order"] else "") + (f", keeps {kept}" if kept else "")
+
+
+def _retention(facts: dict[str, Any]) -> str:
+    """As `3d, 10.0 GiB a queue`; empty where the log alone decides."""
+    kept_ms, kept_bytes = facts.get("retention_ms"), facts.get("retention_bytes")
+    said = [] if kept_ms is None else [_time(kept_ms)]
+    return ", ".join(said if kept_bytes is None else [*said, f"{sized(kept_bytes)} a queue"])
+
+
+def _time(ms: int) -> str:
+    """In the largest unit that divides it."""
+    for unit, size in reversed(_MS_OF.items()):
+        if ms % size == 0:
+            return f"{ms // size}{unit}"
+    return f"{ms}ms"
+
+
+def _kept(kept: Kept) -> tuple[int | None, int | None]:
+    """Ms and bytes that the options name; None for what is not given, -1 for `none`."""
+    time, size = kept
+    return (
+        _number("--retention", time, _TIME, _MS_OF, "a time as 3d, 12h, 30m or 90s"),
+        _number("--retention-bytes", size, _BYTES, _UNITS, "a size as 10GB, 512MB or 65536"),
+    )
+
+
+def _number(option: str, text: str | None, form: re.Pattern[str], units: dict[str, int], wanted: str) -> int | None:
+    if text is None or text.strip().lower() == NONE:
+        return None if text is None else _NO_RETENTION
+    found = form.fullmatch(text.strip())
+    if found is None:
+        raise typer.BadParameter(f"{option}: {text!r} is not {wanted}, nor `{NONE}`")
+    return int(found[1]) * units[found[2].lower()]
 
 
 def _bits(perm: str) -> int:

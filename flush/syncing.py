@@ -12,6 +12,7 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Counter, Duty, Position, State
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import FlushDiskType
+from towline.runtime.stage_times import Stage, StageTimes
 
 from .housekeeping import Housekeeper
 from .open_segments import OpenSegments
@@ -37,7 +38,9 @@ class Syncer:
         self._segments.refresh(self._flushed.get())
         self._seen_allocated = -1
         self._policy = policy_of(node.settings, node.clock.monotonic_ms(), pooled=pooled)
-        self._doorbells = node.ringer(Duty.PUT, Duty.RECEIVE)  # who acknowledges
+        self._times = StageTimes(node.positions, Stage.FLUSH)
+        brokers = (Duty.ROCKETMQ_HA,) if node.settings.rocketmq_ha_acks else ()
+        self._doorbells = node.ringer(Duty.PUT, Duty.RECEIVE, *brokers)  # who acknowledges, and whom put waits for
         self._sender_doorbell = node.ringer(Duty.SEND)
         self._others_doorbells = node.ringer(Duty.REPUT, Duty.SEND)
         self._others_owed = self._slave_connected = False
@@ -65,7 +68,8 @@ class Syncer:
     def sync(self, start: int, end: int, timestamp: int) -> None:
         """Syncs [start, end), each segment to its end before the next; `end` was read before the first sync (H5)."""
         self._line.say(State.SYNCING)
-        self._line.turn_began_ns = time.monotonic_ns()  # with a pool another thread beats meanwhile
+        began_ns = time.monotonic_ns()
+        self._line.turn_began_ns = began_ns  # with a pool another thread beats meanwhile
         try:
             for segment, first, stop in self._segments.ranges(start, end):
                 base = first - first % self._size
@@ -83,6 +87,7 @@ class Syncer:
         self._line.turn_began_ns = 0
         self._line.say(State.RUNNING)
         self._line.count(Counter.SYNCS)
+        self._times.add(time.monotonic_ns() - began_ns)
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:

@@ -1,4 +1,5 @@
-"""Replication on a master's side, and who is master: the processes send (sender), agree and lease (leader).
+"""Replication on a master's side, and who is master: the processes send (sender), agree and lease (leader). A log for
+brokers of RocketMQ is the duty of `rocketmq`, with a contract of its own.
 
 owns     send: REPLICATED, IN_SYNC, IN_SYNC_WANTED, PROMISED, one line per slave; ha/in_sync.json, ha/promise.json;
          lease: LEASE_UNTIL, IN_SYNC_KEPT; the keys of its group in etcd;

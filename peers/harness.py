@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import psutil
 
@@ -35,6 +35,26 @@ Note = Callable[[str, float], None]  # what is being done, and how many seconds 
 Keep = Callable[[dict[str, Any]], None]
 
 
+class Run(Protocol):
+    """Turns that are measured one after the other, and noted in a journal."""
+
+    journal: Journal
+
+    def all(self, root: Path) -> Iterator[dict[str, Any]]: ...
+
+    def result(self) -> dict[str, Any]: ...
+
+
+def carry_out(run: Run, prefix: str, keep: Keep) -> dict[str, Any]:
+    """The result of a whole run, whose files stand in a directory of that prefix; `keep` is given each part of it."""
+    _remove_left(prefix)
+    with tempfile.TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-") as name:
+        for result in run.all(Path(name)):
+            keep(result)
+    run.journal.remove()
+    return run.result()
+
+
 def measure(
     plan: Comparison,
     note: Note = lambda _text, _left: None,
@@ -49,13 +69,7 @@ def measure(
     `keep` is given what there is after each sitting of all systems. Turns are noted in `kept_in`; with `resume` those
     that stand there are not done again.
     """
-    _remove_left()
-    run = _Run(plan, note, kept_in, resume)
-    with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as name:
-        for result in run.all(Path(name)):
-            keep(result)
-    run.journal.remove()
-    return run.result()
+    return carry_out(_Run(plan, note, kept_in, resume), PREFIX, keep)
 
 
 class _Run:
@@ -63,7 +77,7 @@ class _Run:
         self._plan, self._note = plan, note
         self._began, self._facts = time.monotonic(), machine_facts()
         self._limits_at = -LIMITS_EVERY_S
-        self._versions, self._absent = _versions(plan.systems)
+        self._versions, self._absent = versions_of(plan.systems)
         works = [task.work.to_json() | {"rounds": task.rounds} for task in plan.tasks]
         self.journal = Journal({"versions": self._versions, "works": works}, kept_in, resume=resume)
         self._sittings = plan.sittings()
@@ -167,7 +181,8 @@ def _sentence(error: Exception) -> str:
     return error.describe() if isinstance(error, TowlineError) else repr(error)
 
 
-def _versions(systems: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def versions_of(systems: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Versions of the systems that can be measured here, and why the others cannot."""
     versions, absent = {}, {}
     for system in systems:
         try:
@@ -177,10 +192,10 @@ def _versions(systems: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     return versions, absent
 
 
-def _remove_left() -> None:
+def _remove_left(prefix: str) -> None:
     """What runs that were killed left below the directory for temporary files."""
-    for place in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
-        owner = place.name.removeprefix(PREFIX).split("-")[0]
+    for place in Path(tempfile.gettempdir()).glob(f"{prefix}*-*"):
+        owner = place.name.removeprefix(prefix).split("-")[0]
         if owner.isdigit() and not psutil.pid_exists(int(owner)):
             with suppress(FileNotFoundError):
                 shutil.rmtree(place)

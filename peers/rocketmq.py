@@ -70,8 +70,8 @@ class RocketmqNode(Process):
             for name in ("broker", "namesrv"):  # releases of 4.9 do not start without
                 (place / "conf" / f"logback_{name}.xml").write_text(_LOGGING)
         self._root = directory
-        self._names = _name_server(places["names"], version)
-        port = _port()
+        self._names = name_server(places["names"], version)
+        port = broker_port()
         self.store = places["broker"] / "store"
         config = directory / "broker.conf"
         config.write_text(
@@ -114,7 +114,7 @@ def start(directory: Path, setup: Setup) -> RocketmqNode:
     return RocketmqNode(directory, setup)
 
 
-def _port() -> int:
+def broker_port() -> int:
     """One for a broker, which takes the port two below, too."""
     while True:
         port = free_port()
@@ -126,7 +126,7 @@ def _port() -> int:
             return port
 
 
-def _name_server(directory: Path, version: str) -> Process:
+def name_server(directory: Path, version: str) -> Process:
     port = free_port()
     config = directory / "namesrv.conf"
     config.write_text(f"listenPort={port}\nbindAddress={HOST}\n")

@@ -28,6 +28,12 @@ JOBS: Final[Mapping[str, Entry]] = MappingProxyType(
             "towline.pipeline.compact", "The newest message of each key of a topic, to Parquet or into a topic."
         ),
         "export": Entry("towline.pipeline.export", "Messages of a store or an archive as JSON lines, CSV or Parquet."),
+        "kafka-export": Entry(
+            "towline.pipeline.kafka_export", "Topics of a store as Kafka's partitions, one task a queue, each compared."
+        ),
+        "kafka-import": Entry(
+            "towline.pipeline.kafka_import", "Topics of a stopped Kafka broker into a store, all checked or none."
+        ),
         "lag": Entry("towline.pipeline.lag", "How far every consumer group is behind, in messages and in time."),
         "lookup": Entry(
             "towline.pipeline.lookup", "Find the messages of many keys at once, by the index or by a scan."

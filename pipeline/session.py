@@ -36,13 +36,15 @@ END_S: Final = 20.0
 SPARK_ERRORS: Final = (Py4JError, PySparkException)
 
 # Times are UTC whatever the machine's zone; a small Python task costs half over a Unix socket; Ctrl-C, progress and
-# results are the command's, not Spark's.
+# results are the command's, not Spark's. Arrow's check of each single read takes a sixth of the JVM's time in a scan.
+_UNCHECKED: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 COMMON: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    "spark.driver.defaultJavaOptions": _UNCHECKED,
+    "spark.executor.defaultJavaOptions": _UNCHECKED,
 }
 ON_THIS_MACHINE: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",

@@ -12,60 +12,15 @@ from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseC
 from towline.format.remoting.command import Command
 from towline.format.remoting.signing import ACCESS_KEY, SIGNATURE, signature
 from towline.limits import LOOK_MS
-from towline.link.keys import ADMIN, KEYS_MADE, AuthorizedKeys, Key
+from towline.link.keys import KEYS_MADE, AuthorizedKeys, Key
+from towline.link.permissions import NotPermitted, Permit
 from towline.runtime.remoting_counts import Ending
 
 from .connections import Connection, Connections
+from .needs import need_of
 
-PRODUCER: Final = "producer"
-CONSUMER: Final = "consumer"
 REVOKED_EVERY_MS: Final = 500
 KNOWN_S: Final = 1.0  # a revoked key is refused this late at most: reading the directory costs more than a send
-_PRODUCERS: Final = frozenset(
-    {
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-        RequestCode.RECALL_MESSAGE,
-        RequestCode.END_TRANSACTION,
-    }
-)
-_CONSUMERS: Final = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.QUERY_CONSUMER_OFFSET,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-        RequestCode.CHECK_CLIENT_CONFIG,
-        RequestCode.LOCK_BATCH_MQ,
-        RequestCode.UNLOCK_BATCH_MQ,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-        RequestCode.QUERY_ASSIGNMENT,
-        RequestCode.POP_MESSAGE,
-        RequestCode.ACK_MESSAGE,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-    }
-)
-_EVERYBODY: Final = frozenset(
-    {
-        RequestCode.GET_ROUTEINFO_BY_TOPIC,
-        RequestCode.GET_BROKER_CLUSTER_INFO,
-        RequestCode.HEART_BEAT,
-        RequestCode.UNREGISTER_CLIENT,
-        RequestCode.GET_MAX_OFFSET,
-        RequestCode.GET_MIN_OFFSET,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_EARLIEST_MSG_STORETIME,
-    }
-)
 
 
 class Access:
@@ -75,6 +30,7 @@ class Access:
         self._keys = keys
         self._known: dict[str, tuple[Key, str]] = {}  # by access key, with the secret key: until the directory is read
         self._known_until = 0.0
+        self._shown: set[Connection] = set()  # a request was the first to show that their key is not as it was
         self._revoked_at = 0
 
     @property
@@ -87,7 +43,8 @@ class Access:
         return LOOK_MS if self._keys is None else REVOKED_EVERY_MS
 
     def check(self, request: Command, connection: Connection) -> None:
-        """Raises RequestRefused for one without a signature, with a wrong one, or of a key without the role."""
+        """Raises RequestRefused for one without a signature, with a wrong one, or of a key without the role, or whose
+        roles do not reach what it names; MalformedFrame where that cannot be read."""
         if self._keys is None or request.code == RequestCode.TOWLINE:  # there the greeting is signed
             return
         name = request.fields.get(ACCESS_KEY, "")
@@ -100,22 +57,39 @@ class Access:
         key, secret = found
         if not _is_signed(request, secret):
             raise RequestRefused(ResponseCode.NO_PERMISSION, f"the signature of {key.name!r} is wrong")
-        if not key.may_greet_as & roles_for(request.code):
-            why = f"request {request.code} is for {' or '.join(sorted(roles_for(request.code)))}, and {key.name!r} is "
-            raise RequestRefused(ResponseCode.NO_PERMISSION, why + ", ".join(key.roles))
-        connection.key = key
+        if connection.has_greeted and connection.key is not None and connection.key.name != name:
+            why = f"this connection has greeted with the key {connection.key.name!r}, and this is {name!r}"
+            raise RequestRefused(ResponseCode.NO_PERMISSION, why)
+        if connection.key is not key:
+            if connection.key is not None and connection.key.name == name and connection.key != key:
+                self._shown.add(connection)
+            connection.key, connection.permit = key, self._keys.permit(key)
+        if connection.permit is not None:
+            _check_permit(key, connection.permit, request)
 
-    def cut_revoked(self, connections: Connections, now_ms: int) -> None:
+    def look_for_changes(self, connections: Connections, now_ms: int) -> list[Connection]:
         """Ends, from time to time, the connections whose key was revoked, or is another by now. They hear nothing more:
-        held pulls, checks of transactions and members of groups end with them."""
+        held pulls, checks of transactions and members of groups end with them. Who has a key that may do something else
+        by now stays; returns the connections of these."""
         if self._keys is None or now_ms < self._revoked_at:
-            return
+            return []
         self._revoked_at = now_ms + REVOKED_EVERY_MS
         held = {each: each.key for each in connections if each.key is not None}
-        gone = self._keys.revoked(set(held.values()))
+        changed = self._keys.changed(set(held.values()))
+        if changed:
+            self._known.clear()
+        stay = [each for each in self._shown if each.is_open]
+        self._shown.clear()
         for connection, key in held.items():
-            if key in gone:
+            if key not in changed:
+                continue
+            now = changed[key]
+            if now is None:
                 connections.end(connection, Ending.REVOKED, f"its key {key.name!r} was revoked")
+            else:
+                connection.key, connection.permit = now, self._keys.permit(now)
+                stay.append(connection)
+        return stay
 
     def _find(self, keys: AuthorizedKeys, name: str, *, anew: bool = False) -> tuple[Key, str] | None:
         now = time.monotonic()
@@ -130,13 +104,20 @@ class Access:
         return found
 
 
+def _check_permit(key: Key, permit: Permit, request: Command) -> None:
+    """Raises RequestRefused, MalformedFrame."""
+    need = need_of(request.code)
+    has_role = not need.roles.isdisjoint(key.roles)
+    if has_role and not permit.is_limited:
+        return
+    if not (has_role or need.gives_back):
+        why = f"request {request.code} is for {' or '.join(sorted(need.roles))}, and {key.name!r} is "
+        raise RequestRefused(ResponseCode.NO_PERMISSION, why + ", ".join(key.roles))
+    try:
+        need.check(permit, request)
+    except NotPermitted as refused:
+        raise RequestRefused(ResponseCode.NO_PERMISSION, str(refused)) from None
+
+
 def _is_signed(request: Command, secret: str) -> bool:
     return hmac.compare_digest(signature(request, secret), request.fields.get(SIGNATURE, "").encode())
-
-
-def roles_for(code: int) -> frozenset[str]:
-    """Who may ask for it: one of these."""
-    if code in _EVERYBODY:
-        return frozenset({PRODUCER, CONSUMER, ADMIN})
-    role = PRODUCER if code in _PRODUCERS else CONSUMER if code in _CONSUMERS else ADMIN
-    return frozenset({role, ADMIN})

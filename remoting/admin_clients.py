@@ -15,7 +15,7 @@ from .clients import Clients
 from .connections import Answer
 from .consumers import Consumers, Membership
 from .questions import Facts, refusal_in
-from .readers import Readers
+from .readers import Readers, check_record
 
 
 class ClientAdmin:
@@ -72,6 +72,7 @@ class ClientAdmin:
                 answer(ResponseCode.SYSTEM_ERROR, remark=problem or "can not find message")
                 return
             try:
+                check_record(answer, rest)
                 ask(bytes(rest[1]), answer)
             except RequestRefused as refused:
                 answer.refuse(refused)

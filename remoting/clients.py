@@ -11,6 +11,7 @@ refused; one that says no more than its client's last one never is.
 import random
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +27,7 @@ from .connections import Connection
 CLIENTS_MAX: Final = 64  # of one connection
 KEPT_MAX: Final = 64 * MIB  # of what heartbeats say, as `cost_of` has it
 MEMBERS_MAX: Final = 10_000  # of consumer groups, a client counting once in each: serve takes as many
+CLIENT_ID_SHOWN: Final = 100  # characters of it in a refusal
 _CLIENT_COST: Final = 2 * KIB
 _GROUP_COST: Final = 512  # of producers
 _MEMBER_COST: Final = 4 * KIB  # with what is asked for it
@@ -70,10 +72,14 @@ class Clients:
         """Those of which a producer can be checked."""
         return list(dict.fromkeys([*self._producers, *self._senders]))
 
-    def producer_of(self, group: str) -> Connection | None:
-        """The connection of any client of a producer group; before their first heartbeat, of who sent a half."""
-        found = self._producers.get(group)
-        return random.choice(tuple(found)).connection if found else self._senders.get(group)
+    def producer_of(self, group: str, may: Callable[[Connection], bool] = lambda connection: True) -> Connection | None:
+        """The connection of any client of a producer group that `may` be asked; before their first heartbeat, of who
+        sent a half."""
+        found = [client.connection for client in self._producers.get(group, ()) if may(client.connection)]
+        sender = self._senders.get(group)
+        if not found and sender is not None and may(sender):
+            return sender
+        return random.choice(found) if found else None
 
     def producers_of(self, group: str) -> list[Client]:
         """All clients of a producer group, by their ids."""
@@ -105,6 +111,7 @@ class Clients:
         """Notes what a HEART_BEAT says. Raises RequestRefused, and has noted nothing then."""
         client_id, groups = heartbeat.client_id, set(heartbeat.producer_groups)
         client, cost = self._known.get(client_id), cost_of(heartbeat)
+        _check_key(client, connection)
         moves = client is None or client.connection is not connection
         if moves and len(connection.client_ids) >= CLIENTS_MAX:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{CLIENTS_MAX} clients are on this connection already")
@@ -134,9 +141,11 @@ class Clients:
             why = f"clients would be members of {known} groups in all here, and {MEMBERS_MAX} are taken"
             raise RequestRefused(ResponseCode.SYSTEM_BUSY, f"{why}: start fewer clients, or with fewer groups")
 
-    def unregister(self, header: UnregisterClient) -> None:
-        """Takes a client out of the groups that UNREGISTER_CLIENT names; one without groups is forgotten."""
+    def unregister(self, connection: Connection, header: UnregisterClient) -> None:
+        """Takes a client out of the groups that UNREGISTER_CLIENT names; one without groups is forgotten. Raises
+        RequestRefused."""
         client = self._known.get(header.client_id)
+        _check_key(client, connection)
         if client is None:
             return
         self._forget_sender(client.connection, header.producer_group)
@@ -189,6 +198,17 @@ class Clients:
         members.discard(client)
         if not members and self._producers.pop(group, None) is not None:
             self.group_changes += 1
+
+
+def _check_key(client: Client | None, connection: Connection) -> None:
+    """Raises RequestRefused where a client is there with another key than who speaks for it: it would lose its groups,
+    and its replies to who asks. Without keys everybody is believed."""
+    if client is None or client.connection is connection or not client.connection.is_open:
+        return
+    known, shown = client.connection.key, connection.key
+    if known is not None and shown is not None and known.name != shown.name:
+        why = f"the client {client.client_id[:CLIENT_ID_SHOWN]!r} is connected with another key than {shown.name!r}"
+        raise RequestRefused(ResponseCode.NO_PERMISSION, why)
 
 
 def cost_of(heartbeat: Heartbeat) -> int:

@@ -28,6 +28,7 @@ from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
 from towline.link.keys import Key
 from towline.link.log_files import FileRegion
+from towline.link.permissions import Act, NotPermitted, Permit
 from towline.runtime.remoting_counts import Ending, RemotingCounts, Total
 
 from .seats import Seats
@@ -72,6 +73,8 @@ class Connection:
         self.keeps_silent = False
         self.puts = False  # it may send puts of ours (`tunnels`)
         self.key: Key | None = None  # by which it was let in last
+        self.permit: Permit | None = None  # what that key may do, where keys are asked for
+        self.has_greeted = False  # it speaks our own protocol (`tunnels`), and has no other key
         self._in = bytearray()
         self._out: deque[memoryview | FileRegion] = deque()
         self._out_size = 0
@@ -233,11 +236,39 @@ class Answer:
 
     def __init__(self, connections: "Connections", connection: Connection, request: Command) -> None:
         self._connections, self._connection, self._request = connections, connection, request
+        self._permit: Permit | None = None
+
+    def judged_by(self, permit: Permit | None) -> None:
+        """Keeps what its key may do: a later request may show another one."""
+        self._permit = permit
 
     @property
     def is_wanted(self) -> bool:
         """Whether who asked is still connected."""
         return self._connection.is_open
+
+    @property
+    def permit(self) -> Permit | None:
+        """What who asked may do by now; None where that has no limits."""
+        found = self._newest
+        return found if found is not None and found.is_limited else None
+
+    @property
+    def _newest(self) -> Permit | None:
+        found, newest = self._permit, self._connection.permit
+        return newest if found is not None and newest is not None and newest.key == found.key else found
+
+    def check(self, act: Act, *names: str) -> None:
+        """Raises RequestRefused for a topic or a group that who asked may not do this with by now: the key may have
+        lost its role, too."""
+        permit = self._newest
+        if permit is None:
+            return
+        try:
+            for name in names:
+                permit.check(act, name)
+        except NotPermitted as refused:
+            raise RequestRefused(ResponseCode.NO_PERMISSION, str(refused)) from None
 
     def __call__(
         self, code: int, fields: Mapping[str, str] | None = None, body: Buffer = b"", remark: str = ""

@@ -23,6 +23,7 @@ from towline.format.remoting.consumers import BROADCASTING, ConsumerData, Heartb
 from towline.format.remoting.headers import ConsumerGroup, read_header
 from towline.format.wire.frames import Buffer
 from towline.limits import KIB, RETRY_TOPIC_PREFIX
+from towline.link.permissions import Act
 
 from .connections import Answer, Connection, Connections
 from .questions import Facts, Questions, refusal_in
@@ -178,6 +179,16 @@ class Consumers:
         member = self._known.get((group, client_id))
         if member is not None:
             self._leave(member)
+
+    def leave_what_is_not_permitted(self, connection: Connection) -> None:
+        """Takes out of their groups those on a connection whose key does not reach them, or their topics, any more."""
+        permit = connection.permit
+        for member in list(self._of_connection.get(connection, ())):
+            data = member.data
+            if permit is not None and not (
+                permit.may(Act.JOIN, data.group) and all(permit.may(Act.CONSUME, topic) for topic in data.subscriptions)
+            ):
+                self._leave(member)
 
     def ended(self, connection: Connection) -> None:
         """Takes out whoever was on a connection."""

@@ -95,6 +95,7 @@ class NameServerAgent:
             keys,
             clock,
             node.log,
+            self._topics,
         )
 
     def adjust(self) -> None:
@@ -109,7 +110,7 @@ class NameServerAgent:
         done = self._connections.cycle()
         if self._replica is not None:
             done += self._replica.cycle(now_ms)
-        self._requests.cut_revoked(now_ms)
+        self._requests.look_for_changes(now_ms)
         done += self._tunnels.cycle(now_ms)
         if self._waiting and self._search.is_over:
             waiting, self._waiting = self._waiting, []

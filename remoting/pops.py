@@ -32,6 +32,7 @@ from towline.format.remoting.pops import (
 )
 from towline.format.wire.frames import PULL_ANSWER, Buffer, Pull, expect
 from towline.format.wire.status import GetStatus
+from towline.link.permissions import Act
 
 from .connections import Answer
 from .pop_subjects import PopQueue, Subject, Subjects
@@ -226,6 +227,13 @@ class Pops:
                 return
             if not pop.answer.is_wanted:
                 self._leave(subject, pop)
+                continue
+            try:
+                pop.answer.check(Act.JOIN, subject.group)  # it may have waited for long
+                pop.answer.check(Act.CONSUME, subject.topic)
+            except RequestRefused as refused:
+                self._leave(subject, pop)
+                pop.answer.refuse(refused)
                 continue
             queue = self._choose(subject, pop, now_ms)
             if queue is not None:

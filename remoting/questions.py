@@ -83,8 +83,9 @@ class Questions:
         self._send_waiting()
         return done
 
-    def ask(self, op: str, facts: Facts, told: Told, *, held: bool = False) -> bool:
-        """Asks. False, and `told` is never called, where the other process is away or does not answer.
+    def ask(self, op: str, facts: Facts, told: Told, *, held: bool = False, own: Facts | None = None) -> bool:
+        """Asks. False, and `told` is never called, where the other process is away or does not answer. `own` facts are
+        this process's own, and do not count where names may be too long.
 
         A question that is too long is refused before this returns. One that is `held` is answered when something
         happens; of all others so many are on their way at once as do not make the other process's answers too many.
@@ -94,6 +95,8 @@ class Questions:
             why = f"the names in the request take {len(question)} bytes; {self._size_max} are allowed"
             told({"error": TOO_LONG, "sentence": why}, [])
             return True
+        if own:
+            question = json_part({"op": op, **facts, **own})
 
         def received(parts: list[Buffer]) -> None:
             if not parts:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from towline.errors import MalformedFrame, UnknownTopic
+from towline.errors import MalformedFrame, MalformedRecord, UnknownTopic
 from towline.filter import sql, tags
 from towline.filter.errors import BadExpression
 from towline.format.record.record import decode
@@ -21,6 +21,7 @@ from towline.format.remoting.headers import (
 from towline.format.wire.frames import PULL_ANSWER, READ_FROM_SLAVE, Buffer, Pull, expect, read_json
 from towline.format.wire.status import GetStatus
 from towline.limits import MIB
+from towline.link.permissions import Act, topics_of
 
 from .connections import Answer
 from .log_reads import FoundRecords, LogReads
@@ -98,6 +99,12 @@ class Readers:
         )
 
         def received(parts: list[Buffer]) -> None:
+            try:
+                answer.check(Act.JOIN, header.consumer_group)  # it may have been held
+                answer.check(Act.CONSUME, header.topic)
+            except RequestRefused as refused:
+                answer.refuse(refused)
+                return
             if parts:
                 self._answer_pull(header, parts, answer)
             else:
@@ -281,7 +288,16 @@ class Readers:
     def view(self, request: Command, answer: Answer) -> None:
         """VIEW_MESSAGE_BY_ID. Raises MalformedFrame, RequestRefused."""
         header = read_header(ViewMessage, request.fields)
-        self.read(header.offset, lambda found, rest: _say_records(answer, found, rest, {}))
+
+        def told(found: Facts | None, rest: list[Buffer]) -> None:
+            try:
+                check_record(answer, rest)
+            except RequestRefused as refused:
+                answer.refuse(refused)
+            else:
+                _say_records(answer, found, rest, {})
+
+        self.read(header.offset, told)
 
     def read(self, offset: int, told: Callable[[Facts | None, list[Buffer]], None]) -> None:
         """Asks for the record at an offset of the log. Raises RequestRefused."""
@@ -290,6 +306,18 @@ class Readers:
     def _ask(self, op: str, facts: Facts, told: Callable[[Facts | None, list[Buffer]], None]) -> None:
         if not self._serve.ask(op, facts, told):
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, SERVE_AWAY)
+
+
+def check_record(answer: Answer, rest: list[Buffer]) -> None:
+    """Raises RequestRefused where the record behind an answer of serve is of a topic that who asked does not read, or
+    cannot be read."""
+    if answer.permit is None or len(rest) < 2 or not len(rest[1]):
+        return
+    try:
+        record = decode(bytes(rest[1]), check_crc=False)
+    except MalformedRecord as error:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, error.describe()) from None
+    answer.check(Act.CONSUME, *topics_of(record))
 
 
 def _say_offset(answer: Answer, offset: int) -> None:

@@ -9,7 +9,7 @@ from towline.link.keys import KEYS_MADE
 from .connections import Answer, Connection
 
 _ACCOUNTS: Final = f"access is by the keys of a cluster, not by RocketMQ's users and rules: {KEYS_MADE}"
-_BROKER: Final = "no broker of RocketMQ joins a node: a slave is started with `towline slave start`"
+_BROKER: Final = "a broker of RocketMQ follows a master that was started with rocketmq_ha_port: see docs/migration.md"
 _BY_ITSELF: Final = "a node removes by itself what has expired, as its settings say: see docs/operations.md"
 _CONTAINER: Final = "there is no container of brokers: `towline master start` and `towline slave start` start nodes"
 _CONTROLLER: Final = "there is no controller: masters change by etcd or `towline promote`, see docs/operations.md"

@@ -54,7 +54,7 @@ class Replica:
         readers, consumers, offsets = self._readers, self._consumers, self._offsets
         return {
             RequestCode.HEART_BEAT: consumers.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: alone(consumers.unregister),
+            RequestCode.UNREGISTER_CLIENT: consumers.unregister,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: alone(consumers.members),
             RequestCode.CHECK_CLIENT_CONFIG: alone(readers.check_filter),
             RequestCode.PULL_MESSAGE: alone(readers.pull),

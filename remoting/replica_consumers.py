@@ -37,10 +37,10 @@ class ReplicaConsumers:
             self._of_client.setdefault(said.client_id, set()).add(group)
         answer(ResponseCode.SUCCESS)
 
-    def unregister(self, request: Command, answer: Answer) -> None:
-        """UNREGISTER_CLIENT. Raises MalformedFrame."""
+    def unregister(self, connection: Connection, request: Command, answer: Answer) -> None:
+        """UNREGISTER_CLIENT. Raises MalformedFrame, RequestRefused."""
         header = read_header(UnregisterClient, request.fields)
-        self._clients.unregister(header)
+        self._clients.unregister(connection, header)
         self._leave(header.consumer_group, header.client_id)
         answer(ResponseCode.SUCCESS)
 

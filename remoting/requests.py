@@ -55,13 +55,14 @@ class Requests:
 
         def checked() -> None:
             self._access.check(request, connection)
+            answer.judged_by(connection.permit)
             handler(connection, request, answer)
 
         self.attempt(checked, answer)
 
-    def cut_revoked(self, now_ms: int) -> None:
-        """Ends connections whose key was revoked."""
-        self._access.cut_revoked(self._connections, now_ms)
+    def look_for_changes(self, now_ms: int) -> list[Connection]:
+        """Ends connections whose key was revoked; returns those whose key may do something else by now."""
+        return self._access.look_for_changes(self._connections, now_ms)
 
     def attempt(self, handle: Callable[[], None], answer: Answer) -> None:
         """Handles a request, now or later, and answers with the reason where it is refused."""

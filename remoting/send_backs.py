@@ -18,7 +18,7 @@ from .connections import Answer
 from .outcomes import outcome
 from .put_client import PutClient
 from .questions import Facts, refusal_in
-from .readers import Readers
+from .readers import Readers, check_record
 from .topics import PUT_AWAY, TopicDesk
 
 
@@ -37,15 +37,18 @@ class SendBacks:
             if problem or len(rest) < 2 or not len(rest[1]):
                 answer(ResponseCode.SYSTEM_ERROR, remark=problem or f"look message by offset failed, {header.offset}")
                 return
-            record = decode(bytes(rest[1]), check_crc=False)
-            topic = self._topic(header, record)
             try:
+                check_record(answer, rest)
+                record = decode(bytes(rest[1]), check_crc=False)
+                topic = self._topic(header, record)
                 if self._topics.find(topic) is None:
                     self._topics.make_for(topic, "", 1, lambda why: self._made(header, record, answer, why))
                 else:
                     self._store(header, record, answer)
             except RequestRefused as refused:
                 answer.refuse(refused)
+            except MalformedRecord as error:
+                answer(ResponseCode.SYSTEM_ERROR, remark=error.describe())
 
         self._readers.read(header.offset, told)
 

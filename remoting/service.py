@@ -3,6 +3,7 @@
 import gc
 import ipaddress
 import time
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -39,6 +40,7 @@ from .client_calls import ClientCalls
 from .clients import Clients
 from .connections import Answer, Connection, Connections
 from .consumers import Consumers
+from .copied_files import CopiedFiles
 from .group_offsets import GroupOffsets
 from .group_search import GroupSearch
 from .inbox import Inbox
@@ -59,6 +61,7 @@ from .refused import refuse
 from .replies import Replies
 from .requests import Handler, Requests, alone
 from .send_backs import SendBacks
+from .slave_brokers import SlaveBrokers
 from .tls import Security
 from .topics import EVERY_MS, TopicDesk
 from .traffic import Traffic
@@ -117,6 +120,7 @@ class RemotingAgent:
         self._serve_own_clients()
         handlers = self._for_all() | self._for_producers() | self._for_consumers() | self._for_pops()
         handlers[RequestCode.TOWLINE] = self._tunnels.handle
+        handlers |= self._brokers.handlers() | CopiedFiles(node).handlers()
         names = Names(self._topics, settings)
         for of_tools in (names.placed(), names.handlers(), self._admin.handlers()):
             handlers |= {code: alone(handle) for code, handle in of_tools.items()}
@@ -127,6 +131,7 @@ class RemotingAgent:
         node, settings = self._node, self._node.settings
         self._search = GroupSearch(node)
         self._search.begin()
+        self._brokers = SlaveBrokers(node, self._where)
         self._topics = TopicDesk(TopicsFile(node.store.config / "topics.json"), self._put, self._broker, settings)
         self._topics.refresh()
         self._traffic = Traffic(node.runtime.put_stats)
@@ -176,6 +181,7 @@ class RemotingAgent:
             key_ring_of(node),
             node.clock.now_ms,
             node.log,
+            self._topics,
             OwnPulls(self._topics, self._log_reads),
         )
 
@@ -345,7 +351,8 @@ class RemotingAgent:
         for link, cycle in zip(self._links, self._link_cycles, strict=True):
             if due or (link is not None and self._poller.ready(link)):
                 done += cycle(now_ms)
-        self._requests.cut_revoked(now_ms)
+        for connection in self._requests.look_for_changes(now_ms):
+            self._consumers.leave_what_is_not_permitted(connection)
         return done + self._tunnels.cycle(now_ms)
 
     def sleep_ms(self) -> int:
@@ -403,9 +410,9 @@ class RemotingAgent:
         joined = partial(answer, ResponseCode.SUCCESS)
         self._consumers.heard(said.client_id, connection, said.consumers.values(), joined)
 
-    def _unregister(self, _: Connection, request: Command, answer: Answer) -> None:
+    def _unregister(self, connection: Connection, request: Command, answer: Answer) -> None:
         header = read_header(UnregisterClient, request.fields)
-        self._clients.unregister(header)
+        self._clients.unregister(connection, header)
         self._consumers.unregister(header.client_id, header.consumer_group)
         answer(ResponseCode.SUCCESS)
 
@@ -422,12 +429,14 @@ class RemotingAgent:
             self._clients.ended(connection)
             self._consumers.ended(connection)
             self._tunnels.ended(connection)
+            self._brokers.ended(connection)
             self._node.log.info("the connection of %s:%d ends: %s", *connection.peer, why)
 
     def _broker(self) -> Broker:
-        """The group, with the slaves as they were found last."""
+        """The group, with the slaves as they were found last, and those of RocketMQ."""
         self._search.begin()
-        return self._search.broker
+        found = self._search.broker
+        return replace(found, addresses={**self._brokers.addresses, **found.addresses})
 
     @property
     def _links(self) -> tuple[Link | None, ...]:

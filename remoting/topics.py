@@ -51,6 +51,7 @@ class TopicRoutes:
         """Answers by these settings from now on."""
         # Queues of the topic from which others are made, 0 while none are made.
         self._template_queues = settings.default_topic_queue_nums if settings.auto_create_topic_enable else 0
+        self._dots = settings.dots_in_topic_names
         # What its master allows, a slave does not know.
         self._permission = PERM_READ_WRITE if settings.broker_role is BrokerRole.SLAVE else settings.broker_permission
 
@@ -160,7 +161,7 @@ class TopicDesk(TopicRoutes):
     def check_name(self, name: str) -> None:
         """Raises RequestRefused, with a broker's codes, for a name that no client's topic may have."""
         try:
-            check_topic(name)
+            check_topic(name, dots=self._dots)
         except IllegalTopic as error:
             code = ResponseCode.NO_PERMISSION if is_system_topic(name) else ResponseCode.INVALID_PARAMETER
             raise RequestRefused(code, error.describe()) from None

@@ -8,15 +8,17 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from towline.errors import MalformedFrame, MalformedRecord
 from towline.format.record import properties as names
 from towline.format.record.record import Record, decode, encode
-from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
+from towline.format.remoting.codes import REFUSAL, RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import EndTransaction, read_header
 from towline.format.wire.frames import Buffer
+from towline.link.permissions import HOLDER, Act, NotPermitted, topics_of
 
 from .clients import Clients
 from .connections import Answer, Connection, Connections
@@ -66,7 +68,11 @@ class Transactions:
                 problem = ""
             if problem:
                 self._log.info("the end of a transaction of %s: %s", header.producer_group, problem)
-            answer(ResponseCode.SYSTEM_ERROR if problem else ResponseCode.SUCCESS, remark=problem)
+            named = {REFUSAL: str(facts["error"])} if problem and facts is not None and "error" in facts else None
+            code = ResponseCode.SYSTEM_ERROR if problem else ResponseCode.SUCCESS
+            if problem and facts is not None and facts.get("error") == NotPermitted.__name__:
+                code = ResponseCode.NO_PERMISSION
+            answer(code, named, remark=problem)
 
         facts = {
             "first": header.tran_state_table_offset,
@@ -74,7 +80,8 @@ class Transactions:
             "key": header.transaction_id or header.msg_id,
             "outcome": outcome,
         }
-        if not self._schedule.ask("transaction_end", facts, told):
+        own = None if answer.permit is None else {HOLDER: answer.permit.facts}
+        if not self._schedule.ask("transaction_end", facts, told, own=own):
             raise RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "schedule is away; try again")
 
     def cycle(self, now_ms: int) -> None:
@@ -124,10 +131,9 @@ class Transactions:
 
     def _check(self, group: str, checks: list[dict[str, Any]], rest: list[Buffer]) -> None:
         for row, record in zip(checks, _records(rest), strict=True):
-            connection = self._clients.producer_of(group)
-            if connection is None:
-                return  # schedule asks again
-            self._ask(connection, int(row["first"]), record)
+            connection = self._clients.producer_of(group, partial(_may_be_asked, record))
+            if connection is not None:  # else schedule asks again
+                self._ask(connection, int(row["first"]), record)
 
     def _ask(self, connection: Connection, first: int, half: Record) -> None:
         pairs = names.decode(half.properties)
@@ -143,6 +149,12 @@ class Transactions:
             "offsetMsgId": self._message_id(half.physical_offset),
         }
         self._connections.ask(connection, RequestCode.CHECK_TRANSACTION_STATE, fields, body, one_way=True)
+
+
+def _may_be_asked(half: Record, connection: Connection) -> bool:
+    """Whether a client's key reaches the topic that a half is for: it gets the message to look at."""
+    permit = connection.permit
+    return permit is None or all(permit.may(Act.PRODUCE, topic) for topic in topics_of(half))
 
 
 def _records(parts: list[Buffer]) -> list[Record]:

@@ -45,16 +45,30 @@ from towline.limits import (
 from towline.link.context import Context
 from towline.link.dealer import Link
 from towline.link.handshake import MALFORMED, NOT_GREETED, encode_refusal, encode_welcome, parse_greeting
-from towline.link.keys import ADMIN, FORWARDER, AuthorizedKeys, Key, RoleRefused, check_ask
+from towline.link.keys import FORWARDER, AuthorizedKeys, Key, RoleRefused, check_ask
 from towline.link.log_files import LogFiles
+from towline.link.permissions import ADMIN, Act, NotPermitted, Permit
 from towline.link.poller import Poller
 from towline.link.signature import verify
 from towline.node.peers.peer_server import NOT_MASTER
 from towline.runtime.remoting_counts import Ending, Total
 
 from .connections import Answer, Connection, Connections
+from .own_needs import (
+    check_put,
+    check_question,
+    judged,
+    number_of,
+    refusal,
+    refused_pull,
+    refused_put,
+    topic_of_pull,
+    topics_for,
+    with_holder,
+)
 from .own_pulls import OwnPulls, Part
 from .put_client import PutClient
+from .topics import TopicRoutes
 
 SOCKETS_MAX: Final = 16_384  # of ZeroMQ, which takes three for a link
 PULLS_MAX: Final = TOPIC_QUEUES_MAX  # of a client, without an answer
@@ -106,6 +120,19 @@ class Tunnel:
     pulls: dict[int, list[Buffer]] = field(default_factory=dict)  # without an answer, by number
     again: deque[int] = field(default_factory=deque)  # those to be answered without files; the first is asked
 
+    seen: Permit | None = None  # of its key, when `judge` was found
+    judge: Permit | None = None
+
+    @property
+    def limits(self) -> Permit | None:
+        """What its key may do, where that is limited; or where it has lost the role with which it greeted."""
+        key, permit = self.connection.key, self.connection.permit
+        if permit is not self.seen:
+            self.seen = self.judge = permit
+            if key is None or permit is None or (not permit.is_limited and self.facts.get("role") in key.may_greet_as):
+                self.judge = None
+        return self.judge
+
     def close(self) -> None:
         if self.files is not None:
             self.files.close()
@@ -126,12 +153,13 @@ class Tunnels:
         keys: AuthorizedKeys | None,
         now_ms: Callable[[], int],
         log: logging.Logger,
+        topics: TopicRoutes,
         pulls: OwnPulls | None = None,
     ) -> None:
         """`endpoints` are the local sockets, by process. A slave has no schedule, no way for records (`put`), and at
         put's socket somebody who says where the master is. `now_ms` of the wall clock. Without `pulls` all are asked of
         serve."""
-        self._pulls = pulls
+        self._pulls, self._topics = pulls, topics
         self._context, self._poller, self._endpoints, self._put = context, poller, endpoints, put
         self._connections, self._keys, self._now_ms, self._log = connections, keys, now_ms, log
         self._tunnels: dict[Connection, Tunnel] = {}
@@ -223,7 +251,8 @@ class Tunnels:
         self.ended(connection)
         connection.keep_alive()
         connection.puts = role in ("producer", ADMIN) and self._put is not None
-        connection.key = key
+        connection.key, connection.has_greeted = key, True
+        connection.permit = None if self._keys is None or key is None else self._keys.permit(key)
         self._tunnels[connection] = tunnel = Tunnel(connection, greeting.version, greeting.facts, main)
         self._turns.append(tunnel)
         self._connections.counts.set(Total.OWN_CLIENTS, len(self._tunnels))
@@ -247,7 +276,14 @@ class Tunnels:
         if len(parts[0]) > HEAD_MAX or len(parts[1]) > REQUEST_SIZE_MAX:
             raise MalformedFrame(f"a put of {len(parts[1])} bytes with a head of {len(parts[0])}: more than put takes")
         number, epoch, deadline, groups = decode_put(parts[0], REQUEST_GROUPS_MAX)
-        connection = tunnel.connection
+        connection, limits = tunnel.connection, tunnel.limits
+        if limits is not None:
+            try:
+                check_put(limits, groups, parts[1])
+            except NotPermitted as refused:
+                self._connections.counts.add(Total.OWN_REFUSED)
+                self._say(connection, [refused_put(number, refused)])
+                return
 
         def done(found: PutAnswer | None) -> None:
             if found is None:
@@ -261,16 +297,27 @@ class Tunnels:
     def _take_question(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
         question = read_json(parts[1])
         op = question.get("op")
-        process = _process_for(op, tunnel.main)
+        if not isinstance(op, str):
+            raise MalformedFrame("the op of a question is a text")
+        process, limits = _process_for(op, tunnel.main), tunnel.limits
         try:
             _check_role(op, process, str(tunnel.facts.get("role")), tunnel.connection.key)
+            if limits is not None:
+                check_question(limits, question, makes=process == PUT)
         except RoleRefused as refused:
             self._answer_no(tunnel, parts, type(refused).__name__, str(refused))
             return
-        if process in self._endpoints:
-            self._send(tunnel, process, parts)
-        else:
+        except NotPermitted as refused:
+            self._connections.counts.add(Total.OWN_REFUSED)
+            self._say(tunnel.connection, refusal(number_of(parts), refused))
+            return
+        if process not in self._endpoints:
             self._answer_no(tunnel, parts, NOT_MASTER, f"this node is a slave, and {op} is for the master")
+        elif limits is not None and op == "topics":
+            self._topics.refresh()
+            self._say(tunnel.connection, topics_for(limits, number_of(parts), self._topics.table.topics.values()))
+        else:
+            self._send(tunnel, process, with_holder(limits, parts, question) if process == SCHEDULE else parts)
 
     def _answer_no(self, tunnel: Tunnel, question: list[Buffer], error: str, sentence: str) -> None:
         head = ANSWER.pack(Kind.ANSWER, 1, expect(ASK, question[0])[1], 0)
@@ -281,6 +328,15 @@ class Tunnels:
         """Answers at once where serve is not needed, to who is welcome there. Raises MalformedFrame."""
         if tunnel.main != SERVE or tunnel.facts.get("role") == FORWARDER:
             raise MalformedFrame("pulls come from consumers and admins, and this is none")
+        number = expect(PULL, parts[0])[3]
+        if number in tunnel.pulls:
+            raise MalformedFrame(f"a pull of number {number} beside one of this number without an answer")
+        limits = tunnel.limits
+        refused = None if limits is None else limits.refusal(Act.CONSUME, topic_of_pull(parts[0]))
+        if refused is not None:
+            self._connections.counts.add(Total.OWN_REFUSED)
+            self._say(tunnel.connection, refused_pull(parts[0], refused))
+            return
         answer = None
         if self._pulls is not None and tunnel.ways[SERVE].is_greeted and tunnel.connection.held < UNREAD_MAX:
             answer = self._pulls.answer(decode_pull(parts), sends_files=tunnel.connection.sends_files)
@@ -360,6 +416,9 @@ class Tunnels:
         while tunnel.connection.held < UNREAD_MAX and (parts := way.link.receive()) is not None:
             if kind_of(parts[0]) == Kind.PULL_ANSWER:
                 self._say_pulled(tunnel, parts)
+            elif (limits := tunnel.limits) is not None and way is not tunnel.ways.get(PUT):
+                act = Act.PRODUCE if way is tunnel.ways.get(SCHEDULE) else Act.CONSUME
+                self._say(tunnel.connection, judged(limits, parts, act))
             else:
                 self._say(tunnel.connection, parts)
             done += 1
@@ -375,10 +434,16 @@ class Tunnels:
 
     def _say_pulled(self, tunnel: Tunnel, parts: list[Buffer]) -> None:
         """An answer with its records, or their place for a client that reads the files itself; records that cannot be
-        read at once are asked of serve, one answer at a time."""
+        read at once are asked of serve, one answer at a time. Raises MalformedFrame."""
         _, _, _, number, *_, flags = expect(PULL_ANSWER, parts[0])
-        pull = tunnel.pulls.get(number)
-        if flags & RECORDS_IN_FILE and tunnel.files is not None and pull is not None and not _reads_files(pull):
+        pull, limits, refused = tunnel.pulls.get(number), tunnel.limits, None
+        if limits is not None and pull is None:
+            raise MalformedFrame(f"an answer to pull {number}, which nobody waits for")
+        if limits is not None and pull is not None:
+            refused = limits.refusal(Act.CONSUME, topic_of_pull(pull[0]))
+        if refused is not None and pull is not None:
+            parts = refused_pull(pull[0], refused)
+        elif flags & RECORDS_IN_FILE and tunnel.files is not None and pull is not None and not _reads_files(pull):
             records = tunnel.files.read(parts[2], waits=False)
             if records is None:
                 tunnel.again.append(number)
@@ -414,24 +479,26 @@ class Tunnels:
         self.ended(connection)
 
 
-def _check_role(op: object, process: str, role: str, key: Key | None) -> None:
+def _check_role(op: str, process: str, role: str, key: Key | None) -> None:
     """Raises RoleRefused for a question that is not for who asks. Without keys everybody may be who he says he is."""
     if role == FORWARDER and op != COMMIT:
-        raise RoleRefused(str(op), role, "clients")
+        raise RoleRefused(op, role, "clients")
     if key is None:
         return
+    if role not in key.may_greet_as:
+        raise RoleRefused(op, role, f"a {role}, which the key {key.name!r} is not any more")
     check_ask(op, key.name, role)
     if process not in _MAY_ASK[role]:
-        raise RoleRefused(str(op), role, "consumers and admins" if process == SERVE else "producers and admins")
+        raise RoleRefused(op, role, "consumers and admins" if process == SERVE else "producers and admins")
 
 
-def _process_for(op: object, main: str) -> str:
+def _process_for(op: str, main: str) -> str:
     """Who answers a question."""
     if op in _OF_PUT:
         return PUT
     if op in _OF_BOTH:
         return main
-    return SCHEDULE if str(op).startswith(_OF_SCHEDULE) else SERVE
+    return SCHEDULE if op.startswith(_OF_SCHEDULE) else SERVE
 
 
 def _reads_files(pull: list[Buffer]) -> bool:

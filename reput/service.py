@@ -1,6 +1,7 @@
 """The duty cycle of reput: scan, write queues, index, publish, ring."""
 
 import gc
+import time
 from typing import ClassVar, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Flag, Position, State
 from towline.runtime.settings_model import BrokerRole
+from towline.runtime.stage_times import Stage, StageTimes
 from towline.runtime.store_stats import StoreStats
 
 from .bitmaps import CalcBitMap
@@ -33,6 +35,7 @@ from .dispatchers import Dispatcher, configured_dispatchers
 from .extensions import ExtensionWriter
 from .indexing import IndexDispatcher
 from .queues import QueueDispatcher
+from .retention import QueueRetention
 
 NEW_FILES_OPEN_MAX: Final = 64  # of files while they are made, beside those
 GATHER_QUEUES: Final = 1024  # with more than these, and
@@ -94,6 +97,7 @@ class ReputAgent:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._line = node.line
+        self._times = StageTimes(node.positions, Stage.DISPATCH)
         self._dispatched = node.writer(Position.DISPATCHED)
         self._timestamp = node.writer(Position.DISPATCHED_TIMESTAMP)
         self._stopped = node.writer(Position.DISPATCH_STOPPED)
@@ -128,6 +132,7 @@ class ReputAgent:
             service = IndexService(node.store.index, slots, indexes, writable=True, between=between)
             self._index = IndexDispatcher(service, self._log, node.clock, node.log, self._indexed.get())
         self._cleaner = DerivedCleaner(node, files, ends, self._index, self._log, self._extensions)
+        self._retention = QueueRetention(node, files, ends, self._log, self._extensions)
         # A slave learns of subscriptions after records that their births let count: its units have no bitmaps.
         self._bitmaps = CalcBitMap(node) if settings.enable_calc_filter_bit_map and self._is_master else None
         ordered = (self._bitmaps, self._queues, self._index, *configured_dispatchers(settings, node))
@@ -145,8 +150,8 @@ class ReputAgent:
         return ExtensionWriter(files, queues, directory)
 
     def do_work(self) -> int:
-        """Dispatches a batch, and cleans a little of what the log has deleted."""
-        done = self._dispatch_next() + self._cleaner.cycle() + self._deleted.cycle()
+        """Dispatches a batch, and cleans a little of what the log has deleted, or topics no longer keep."""
+        done = self._dispatch_next() + self._cleaner.cycle() + self._deleted.cycle() + self._retention.cycle()
         return done + self._log.release_idle(self._node.clock.monotonic_ms())
 
     def _dispatch_next(self) -> int:
@@ -161,9 +166,12 @@ class ReputAgent:
         if start >= end or end == self._whole_below:
             return self._catch_up_index(start)
         self._line.state = State.KERNEL
+        began_ns = time.monotonic_ns()
         done = self._dispatch_gathered(start, end) if self._gathers(start, end) else 0
         if not done:
             done = self._dispatch_batch(start, end)
+        if done:
+            self._times.add(time.monotonic_ns() - began_ns)
         self._line.state = State.RUNNING
         return done + self._catch_up_index(self._dispatched.get())  # under load as well, else it is never caught up
 
@@ -210,6 +218,7 @@ class ReputAgent:
 
     def on_close(self) -> None:
         """Closes files. The process would do so by ending, but a bench has no process of its own for this."""
+        self._retention.close()
         self._queues.close()
         if self._extensions is not None:
             self._extensions.files.close()

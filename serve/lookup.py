@@ -373,7 +373,11 @@ class Lookup:
             raise NoRecordHere(offset, "a message is seen when its transaction is committed")
         # A body may hold the bytes of a record, with any offset in it: only a queue's entry shows that one is real.
         if record.sys_flag & TRANSACTION_MASK not in _NOT_QUEUED and not self._is_queued(topic, record):
-            raise NoRecordHere(offset, "no queue holds what looks like a record there")
+            low, _ = self._bounds_of(record.topic, record.queue_id)
+            said = "no queue holds what looks like a record there"
+            if record.queue_offset < low:  # cut by the topic's retention, or of a topic that was deleted
+                said = f"what looks like number {record.queue_offset} of a queue is there, which begins at {low} by now"
+            raise NoRecordHere(offset, said)
 
     def _is_queued(self, topic: str, record: Record) -> bool:
         low, high = self._bounds_of(record.topic, record.queue_id)

@@ -1,4 +1,4 @@
-"""Questions about the node as a whole: its status, its statistics, its settings, and changes of these.
+"""Questions about the node as a whole: its status, statistics, segments, settings, and changes of these.
 
 What they read takes up to some hundred milliseconds, and a change waits for every process, this one too. So a thread
 answers each; everybody else is served meanwhile.
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import MalformedFrame, Remedy, TowlineError
-from towline.node.process.settings_changes import change_settings, read_node_settings
+from towline.node.process.settings_changes import change_settings, forget_settings, read_node_settings
+from towline.node.report.segments import read_segments
 from towline.node.report.statistics import measure
 from towline.node.report.status import read_status
 
@@ -82,7 +83,8 @@ class NodeQuestions:
         store = self._store
         match question:
             case {"op": "node_status"}:
-                return lambda: read_status(store)
+                brief = question.get("brief") is True
+                return lambda: read_status(store, brief=brief)
             case {
                 "op": "node_stats",
                 "interval_ms": int(interval),
@@ -90,8 +92,12 @@ class NodeQuestions:
                 "topic": None | str() as topic,
             } if 0 < interval <= INTERVAL_MAX_MS and 0 < top <= TOP_MAX:
                 return lambda: measure(store, interval / 1_000, top=top, topic=topic)
+            case {"op": "node_segments"}:
+                return lambda: read_segments(store)
             case {"op": "node_settings"}:
                 return lambda: {"settings": read_node_settings(store)}
+            case {"op": op, "forget": list(keys)} if op == CHANGE and all(isinstance(key, str) for key in keys):
+                return lambda: forget_settings(store, keys)
             case {"op": op, "settings": dict(settings), "keep": bool(keep)} if op == CHANGE:
                 return lambda: change_settings(store, settings, keep=keep)
         raise MalformedFrame(f"the serve process does not answer {question.get('op')!r} with these facts")

@@ -1,6 +1,7 @@
 """The duty cycle of serve: answers pulls and questions, and holds pulls until reput's doorbell announces messages."""
 
 import gc
+import time
 from collections import deque
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,6 +49,7 @@ from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
+from towline.runtime.stage_times import Stage, StageTimes
 from towline.runtime.store_stats import StoreStats, Total
 from towline.serve.groups.wiring import check_asker, groups_of, is_group_question, refusal_facts
 
@@ -94,6 +96,7 @@ class ServeAgent:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._line = node.line
+        self._times = StageTimes(node.positions, Stage.SERVE)
         self._paused: deque[PausedPull] = deque()
         self._paused_until = 0
 
@@ -185,6 +188,7 @@ class ServeAgent:
         self._topics.check(self._now())
         woken = self._held_pulls.woken(positions.get(Position.DISPATCHED))
         overdue = self._held_pulls.overdue(self._now()) if self._settled else self._settle()
+        began_ns = time.monotonic_ns()
         for held in woken:
             if ARMED:
                 reach("serve.woken")
@@ -194,6 +198,8 @@ class ServeAgent:
         done = len(woken) + len(overdue) + self._try_paused() + self._send_kept()
         if not self._poller.was_silent():
             done += self._take_requests()
+        if done:
+            self._times.add(time.monotonic_ns() - began_ns)
         if self._now() >= self._groups.due_ms:
             done += self._groups.cycle(self._now())
         done += self._answer_of_node() if len(self._of_node) else 0

@@ -7,7 +7,8 @@ owns     receive: APPENDED, CONFIRMED, WANTED, EPOCH, IN_SYNC, and LOG_MIN while
          queueFloors.json
 reads    receive: FLUSHED, PROMISED; follow: APPENDED, FLUSHED, LOG_MIN, EPOCH
 asks     receive the master's send for its log: it greets with its end, and grants credit with every acknowledgement;
-         follow the master's send for the files that changed
+         follow the master's send for the files that changed; a master that is a broker of RocketMQ is asked by its own
+         protocols (`rocketmq`)
 answers  follow: peers, who this node is, and promises
 dies     safely at any point: receive appends only at its own end, and greets again after every broken link; each file
          is replaced whole, with its previous generation kept

@@ -36,6 +36,8 @@ from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
 
+from .rocketmq.metadata import RocketmqMetadata
+
 ANSWER_MS: Final = 5000  # beyond the time for which a question is held
 ASK_AGAIN_MS: Final = 10
 QUESTIONS_PER_TURN: Final = 64
@@ -62,7 +64,9 @@ class FollowAgent:
         self._patience_ms = ANSWER_MS + node.settings.metadata_interval_ms
 
     def on_start(self, bell: Doorbell) -> None:
-        self._link = MasterLink(self._node, bell)
+        follows_rocketmq = self._node.settings.rocketmq_master_broker is not None
+        self._link: MasterLink | RocketmqMetadata
+        self._link = RocketmqMetadata(self._node, bell) if follows_rocketmq else MasterLink(self._node, bell)
         self._peer_server = PeerServer(self._node)
         self._context, self._other_context = new_context(), new_context()  # one ZAP handler each
         self._server = Server(
@@ -87,6 +91,9 @@ class FollowAgent:
             self._link.watch(server)
         config = self._node.store.config
         self._have = {path.name: zlib.crc32(path.read_bytes()) for path in config.glob("*.json")}
+
+    def adjust(self) -> None:
+        self._link.adjust()
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()

@@ -11,7 +11,7 @@ from typing import Any
 from towline.errors import LinkRefused, MalformedFrame
 from towline.format.files.epochs import Epochs, checked, cut, node_of, taken_over
 from towline.log.commitlog.commit_log import CommitLogReader
-from towline.log.state.durable_file import confirmed_durably
+from towline.log.state.durable_file import confirmed_durably, confirmed_within
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.identity import STORE_ID_BYTES
 from towline.log.state.truncation_file import Truncation, TruncationFile, take_back_word
@@ -25,9 +25,9 @@ from towline.runtime.positions import Position, Writer
 class ReceiverHandshake:
     """`facts` makes a greeting, `agree` checks the welcome, then `before_bytes` is called for each slice."""
 
-    def __init__(self, node: Node, log: CommitLogReader, epoch_written: Writer) -> None:
+    def __init__(self, node: Node, log: CommitLogReader, epoch_written: Writer, file: EpochFile | None = None) -> None:
         self._node, self._log, self._epoch_written = node, log, epoch_written
-        self._file = EpochFile(node.store)
+        self._file = EpochFile(node.store) if file is None else file
         self._epochs: Epochs = self._file.load()
         self._coming: Epochs = ()
         self._before: int | None = None
@@ -45,7 +45,7 @@ class ReceiverHandshake:
     def facts(self, end: int, low: int) -> dict[str, Any]:
         """The greeting of a log that holds [low, end)."""
         node, empty = self._node, end == low
-        facts = own_facts(node, "slave")
+        facts = self._own_facts()
         if empty:
             facts["store"] = ""  # an empty slave takes the master's store id over
         return facts | {
@@ -164,7 +164,7 @@ class ReceiverHandshake:
         """Records the point of truncation; raises LinkRefused in any case."""
         node = self._node
         positions = (node.positions.get(Position.CONFIRMED), node.positions.get(Position.DISPATCHED))
-        confirmed = min(max(*positions, confirmed_durably(node.store)), end)
+        confirmed = confirmed_within(end, *positions, self._confirmed_durably())
         accepted = node.store.accept_loss.exists()
         if point < confirmed and not accepted:
             raise LinkRefused(
@@ -185,9 +185,18 @@ class ReceiverHandshake:
             time=node.clock.now_ms(),
             accept_loss=accepted,
         )
-        TruncationFile(node.store).save(wanted)
+        self._save_truncation(wanted)
         self.order_truncation()
         raise LinkRefused("TRUNCATE", f"{why}: it is cut there, and kept in diverged/")
+
+    def _own_facts(self) -> dict[str, Any]:
+        return own_facts(self._node, "slave")
+
+    def _confirmed_durably(self) -> int:
+        return confirmed_durably(self._node.store)
+
+    def _save_truncation(self, wanted: Truncation) -> None:
+        TruncationFile(self._node.store).save(wanted)
 
     def _save(self, epochs: Epochs) -> Epochs:
         if epochs:

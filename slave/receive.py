@@ -21,8 +21,11 @@ from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.settings_model import FlushDiskType
+from towline.runtime.stage_times import Stage, StageTimes
 
 from .handshake import ReceiverHandshake
+from .rocketmq.rules import Rule
+from .rocketmq.stream import RocketmqStream
 
 ACK_MS: Final = 1000
 FULL_DISK_PAUSE_MS: Final = 1000
@@ -58,10 +61,12 @@ class ReceiveAgent:
         self._confirmed = node.writer(Position.CONFIRMED)
         self._log_min = node.writer(Position.LOG_MIN)
         self._in_sync = InSyncFile(node.store)
+        self._times = StageTimes(node.positions, Stage.RECEIVE)
         self._in_sync_published = node.writer(Position.IN_SYNC)
         self._epoch = 0
         self._pause_until = 0
         self._status_written = (False, "")
+        self._compared = False  # this log's end with a master's, once since this process has started
         self._acked = (-1, -1)
         self._acked_ms = 0
         self._heard_ms = 0
@@ -83,8 +88,15 @@ class ReceiveAgent:
         self._handshake = ReceiverHandshake(node, self._reader, node.writer(Position.EPOCH))
         if node.store.truncate.exists():  # the process before recorded it, and may not have come to order it
             self._handshake.order_truncation()
-        self._link = MasterLink(node, bell, frame_size_max=SLICE_MAX, high_water=HIGH_WATER)
+        self._link: MasterLink | RocketmqStream
+        if settings.rocketmq_master_address is None:
+            self._link = MasterLink(node, bell, frame_size_max=SLICE_MAX, high_water=HIGH_WATER)
+        else:
+            self._link = RocketmqStream(node, bell, self._reader)
         gc.disable()
+
+    def adjust(self) -> None:
+        self._link.adjust()
 
     def do_work(self) -> int:
         now = self._node.clock.monotonic_ms()
@@ -102,7 +114,9 @@ class ReceiveAgent:
         done, taken = self._receive(now)
         self._acknowledge(now)
         if taken:
-            self._line.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
+            took_ns = time.monotonic_ns() - began_ns
+            self._times.add(took_ns)
+            self._line.count(Counter.BUSY_NS, took_ns)
             self._flush_doorbell.ring()
         if self._visible() > visible:
             self._reput_doorbell.ring()  # behind the acknowledgement, which a client waits for
@@ -119,7 +133,9 @@ class ReceiveAgent:
             return
         self._status_written, now = said, self._node.clock.now_ms()
         refused = list(self._link.refused.args) if self._link.refused is not None else None
+        self._compared = self._compared or said[0] or (refused is not None and refused[0] == Rule.AHEAD.name)
         news = {"connected": said[0], "address": self._link.address, "why": said[1], "refused": refused, "since": now}
+        news["compared"] = self._compared
         try:
             write_atomically(self._node.store.link, json.dumps(news).encode())
         except (DiskFull, StoreNotWritable, SyncFailed) as error:  # news, not the truth
@@ -194,6 +210,8 @@ class ReceiveAgent:
             self._log_min.advance(start)
             self._appended.advance(start)  # killed before this line, the next start does it
             self._tail = open_tail(self._node, SLICE_MAX)
+        if isinstance(self._link, RocketmqStream):  # whoever waits for its end, or promotes, has to know it at once
+            self._confirmed.advance(max(self._confirmed.get(), self._link.masters_end))
         IdentityFile(self._node.store.root).take_over(str(welcome["cluster"]), str(welcome["store"]))
         self._epoch = self._handshake.epoch
 
@@ -260,7 +278,7 @@ class ReceiveAgent:
         if ARMED:
             reach("receive.before_set")
         known = self._in_sync.load()
-        if known is not None and known != record and known.order >= record.order:
+        if known is not None and not record.stands_beside(known):
             self._handle_set_error(record, known)
             return
         if known != record:

@@ -1,7 +1,10 @@
 """The last line of a run names what was skipped, and why."""
 
 import gc
+import subprocess
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -13,6 +16,20 @@ from .spreading import Spreading, sessions_first
 
 settings.register_profile("towline", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("towline")
+
+
+def pytest_configure() -> None:
+    """A process that nobody waited for is told by its command: Python names its pid alone, and tests later."""
+    told: Any = subprocess.Popen.__del__
+
+    def left(process: "subprocess.Popen[Any]", *more: Any) -> None:
+        try:
+            if getattr(process, "_child_created", False) and process.returncode is None:
+                warnings.warn(f"nobody waited for {process.args}", ResourceWarning, stacklevel=1, source=process)
+        finally:
+            told(process, *more)
+
+    subprocess.Popen.__del__ = left  # type: ignore[attr-defined]
 
 
 @pytest.fixture

@@ -55,6 +55,11 @@ class TowlineError(Exception):
         return f"{self.describe()}; {self.advice}"
 
 
+def end_of_log(*stores: str) -> str:
+    """The command that shows the last lines of these nodes' logs, as it is typed: `tail -n 20 /var/a/run/node.log`."""
+    return f"`tail -n 20 {' '.join(quote(store.rstrip('/') + '/run/node.log') for store in stores)}`"
+
+
 # --- bytes
 
 
@@ -122,7 +127,10 @@ class PositionsUnusable(TowlineError, remedy=Remedy.RESTART):
     path: str
     why: str
     template = "the positions file {path} {why}"
-    advice = "start the node: `towline master start` or `towline slave start` writes the file anew"
+    advice = (
+        "stop the node if it runs (`towline master stop`), and start it: `towline master start` or `towline slave "
+        "start` writes the file anew"
+    )
 
 
 class HolderSilent(TowlineError, remedy=Remedy.RETRY):
@@ -188,12 +196,32 @@ class NodeNotRunning(TowlineError, remedy=Remedy.FIX_CALL):
         return f"start it with `towline master start {where}` or `towline slave start {where}`"
 
 
+class NodeNotReadable(NodeNotRunning, remedy=Remedy.RESTART):
+    """A node runs, and nothing of it can be read from here."""
+
+    pid: int
+    template = (
+        "the node on {store} runs as process {pid}, and its memory cannot be read: the node is about to start, or that "
+        "memory was deleted, or is of another version of Towline"
+    )
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        stop = f"`towline master stop --store {quote(self.store)}`"
+        return f"try again in a moment; if it stays so, stop the node ({stop}) and {super().advice}"
+
+
 class NodeStillRunning(TowlineError, remedy=Remedy.RETRY):
     store: str
     pid: int
     waited_s: int
     template = "the node on {store} (process {pid}) did not stop within {waited_s} s"
-    advice = "wait for it or stop it again; run/node.log below the store directory says what it is doing"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        where = f"--store {quote(self.store)}"
+        names = f"`towline master status {where}` names a process that stands still, and {end_of_log(self.store)}"
+        return f"{names} shows how far the node has come; then stop it again (`towline master stop {where}`)"
 
 
 class MissingPackage(TowlineError, remedy=Remedy.FIX_SETTINGS):
@@ -207,7 +235,17 @@ class DemoFailed(TowlineError, remedy=Remedy.RETRY):
     """A node of the demo did not do what it must."""
 
     problem: str
-    advice = "run it with --store DIR, which keeps the stores, and read run/node.log of both"
+    store: str = ""  # the directory of both stores where it stays, else ""
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        if self.store:
+            shows = end_of_log(f"{self.store}/master", f"{self.store}/slave")
+            return f"{shows} shows what both nodes did; `towline doctor` finds what this machine lacks"
+        return "run it again as `towline demo --store DIR`, which keeps the logs of both nodes and says where they are"
+
+    def describe(self) -> str:
+        return self.problem
 
 
 class BenchFailed(TowlineError, remedy=Remedy.RETRY):
@@ -321,6 +359,13 @@ class CannotListen(TowlineError, remedy=Remedy.FIX_SETTINGS):
         return f"nobody can listen at {self.endpoint}{said}: {self.reason}{self.holder and f' by {self.holder}'}"
 
 
+_LINKS = {  # what to do about a refused link, by its code
+    "FULL": "end clients that are not needed, or give the node more open files (`ulimit -n`) where it is started",
+    "SEVERAL_BROKERS": "name the broker behind the last port, as in rocketmq://HOST:9876/BROKER",
+    "TLS": "connect as the sentence says",
+}
+
+
 class LinkRefused(TowlineError, remedy=Remedy.FIX_SETTINGS):
     code: str
     sentence: str
@@ -330,7 +375,14 @@ class LinkRefused(TowlineError, remedy=Remedy.FIX_SETTINGS):
     def advice(self) -> str:  # type: ignore[override]
         if self.code == "NOT_MASTER":
             return "give that address, or those of all nodes with commas, so that the master is found"
-        return "connect to the process that belongs to this cluster and store, with a client of its version"
+        if self.code == "KEY":
+            made = ", `towline keys new NAME --dir DIR --role ROLE` makes one"
+            named = (
+                "name a key file with that role by TOWLINE_KEYS: `towline keys list --dir DIR` shows what each may be"
+            )
+            return named if "`towline keys new" in self.sentence else named + made
+        otherwise = "connect to the process that belongs to this cluster and store, with a client of its version"
+        return _LINKS.get(self.code, otherwise)
 
 
 class NoAnswer(TowlineError, remedy=Remedy.RETRY):
@@ -498,6 +550,14 @@ class QueueGap(TowlineError, remedy=Remedy.FIX_DISK):
 
 # --- settings
 
+_KEPT = "/kept.toml"  # of a store: what `towline config set --keep` has left there
+
+
+def _taken_back(path: str, what: str) -> str:
+    """The remedy of a refusal that comes from this file; "" unless a store keeps its changes there."""
+    store, kept, _ = path.rpartition(_KEPT)
+    return f"take it back with `towline config unset {what} --store {quote(store)}`" if kept and store else ""
+
 
 class UnknownSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
     """A key that is no setting."""
@@ -505,7 +565,10 @@ class UnknownSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
     key: str
     source: str
     nearest: str  # "" if none is near
-    advice = "correct or remove the key; docs/settings.md lists all"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return _taken_back(self.source, quote(self.key)) or "correct or remove the key; docs/settings.md lists all"
 
     def describe(self) -> str:
         meant = f", did you mean {self.nearest!r}?" if self.nearest else ""
@@ -520,7 +583,11 @@ class BadSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
     source: str
     why: str
     template = "{source}: {key} = {value}: {why}"
-    advice = "correct the value; docs/settings.md gives the unit and the meaning of each key"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        correct = "correct the value; docs/settings.md gives the unit and the meaning of each key"
+        return _taken_back(self.source, quote(self.key)) or correct
 
 
 class FixedSetting(TowlineError, remedy=Remedy.FIX_SETTINGS):
@@ -554,14 +621,23 @@ class ChangeFailed(TowlineError, remedy=Remedy.RETRY):
     store: str
     why: str
     template = "the node on {store} failed to change its settings: {why}"
-    advice = "its log says more, and `towline config get` what holds; correct the values, or the disk, and ask again"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        more = f"{end_of_log(self.store)} on the node's machine says more, and `towline config get` what holds"
+        return f"{more}; correct the values, or the disk, and ask again"
 
 
 class UnreadableSettings(TowlineError, remedy=Remedy.FIX_SETTINGS):
     path: str
     why: str
     template = "the settings file {path} cannot be read: {why}"
-    advice = "name a readable .toml file, or a broker.conf of Java properties"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        if taken_back := _taken_back(self.path, "--all"):
+            return f"mend it, or {taken_back}, which puts the file aside as kept.toml.bak"
+        return "name a readable .toml file, or a broker.conf of Java properties"
 
 
 # --- reading
@@ -634,14 +710,23 @@ class OrderUndone(TowlineError, remedy=Remedy.RETRY):
     order: str
     seconds: float
     template = "the node on {store} was told to {order} and has not done it within {seconds:.0f} s"
-    advice = "look at `towline master status`, which finds the node whatever its role is, and at its log"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        status = f"`towline master status --store {quote(self.store)}`, which finds the node whatever its role is"
+        return f"{status}, names a process that stands still, and {end_of_log(self.store)} shows how far it has come"
 
 
 class OrderTooOld(TowlineError, remedy=Remedy.FIX_CALL):
     store: str
     seconds: float
     template = "the promotion of the node on {store} was ordered {seconds:.0f} s ago and is not gone on with"
-    advice = "look who is master now, and give the order again if this node is to be it"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        where = f"--store {quote(self.store)}"
+        whom = f"`towline master status {where}` says which master it follows"
+        return f"{whom}; if it is to be the master itself, order it again with `towline promote {where}`"
 
 
 class MalformedKey(TowlineError, remedy=Remedy.FIX_SETTINGS):
@@ -649,10 +734,17 @@ class MalformedKey(TowlineError, remedy=Remedy.FIX_SETTINGS):
 
     key: str
     problem: str
+    changed: int  # the revision of etcd in which that was written
     template = "{key} in etcd: {problem}"
-    advice = (
-        "look who else writes there, and put back what an earlier revision of the key says (`etcdctl get KEY --rev`)"
-    )
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        key = quote(self.key)
+        before = f"etcdctl get {key} --rev={self.changed - 1} --print-value-only"
+        heal = f"put back what it was (`{before} | etcdctl put {key}`)"
+        if self.key.endswith("/leader"):  # its lease has gone with it
+            heal = f"delete the key (`etcdctl del {key}`): a leader is elected anew"
+        return f"look who else writes there, and {heal}; etcdctl takes etcd_endpoints as ETCDCTL_ENDPOINTS"
 
 
 class EtcdUnavailable(TowlineError, remedy=Remedy.RETRY):

@@ -59,7 +59,12 @@ FILTER_DEPTH_MAX: Final = 100  # conditions inside conditions; evaluating one ta
 # --- shared tables
 QUEUES_MAX: Final = 65_536  # (topic, queue id) pairs of a node
 TOPIC_QUEUES_MAX: Final = 16_384  # of one topic; a consumer of it has as many pulls out
+RETENTION_MS_MIN: Final = 1_000  # of a topic
+RETENTION_MS_MAX: Final = 36_500 * 24 * 3_600_000
+RETENTION_BYTES_MIN: Final = 64 * KIB  # of each queue of a topic
+RETENTION_BYTES_MAX: Final = 2**63 - 1
 SLAVES_MAX: Final = 16
+ROCKETMQ_SLAVES_MAX: Final = 16  # brokers of RocketMQ that follow a master at once
 
 # --- questions
 STORE_TIMES_MAX: Final = 256  # messages whose times one question asks for

@@ -76,6 +76,21 @@ class Store:
         return self.root / "restoring.json"
 
     @property
+    def kafka_import(self) -> Path:
+        """Segments of an import from Kafka, and its plan, until they are a part of the log."""
+        return self.root / "kafka-import"
+
+    @property
+    def kafka_import_ended(self) -> Path:
+        """The same of one that has ended, while it is removed: nobody reads it."""
+        return self.root / "kafka-import.ended"
+
+    @property
+    def kafka_import_begun(self) -> Path:
+        """Stands here while the segments of an import become a part of the log: the store is none until they are."""
+        return self.kafka_import / "begun.json"
+
+    @property
     def epochs(self) -> Path:
         """Under which master each part of the log was written (spec 9.5)."""
         return self.root / "epochFileCheckpoint"

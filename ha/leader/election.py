@@ -9,15 +9,16 @@ hold, and only the leader can record a set without it, which that master is no m
 import contextlib
 import math
 import socket
+from collections.abc import Collection
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from towline.clock import boottime_ns
 from towline.errors import MalformedFrame
 from towline.format.files.epochs import number_of, term_of
 from towline.log.state.in_sync_file import ids_of
 from towline.log.state.role_file import MASTER
-from towline.node.peers.peer_client import ask_peers
+from towline.node.peers.peer_client import addresses_of, ask_peers
 from towline.node.peers.peer_server import STATE, state_of
 from towline.node.process.context import Node
 from towline.node.roles.agreement import Report, may_lack, report_of
@@ -60,7 +61,6 @@ class Candidate:
     def __init__(self, node: Node, etcd: Etcd, leadership: Leadership) -> None:
         self._node, self._etcd, self._leadership = node, etcd, leadership
         self._own = node.settings.broker_id
-        self._peers = {str(peer): where for peer, where in node.settings.peers.items() if peer != self._own}
         self._says = facts_of(node.settings, node.runtime)
         self._next_at = 0
         self._vacant_since: int | None = None
@@ -102,7 +102,7 @@ class Candidate:
         address = self._node.settings.peers.get(leader.node)
         if address is None or not leader.waits:  # only a master that runs says that it does: its promotion is done
             return
-        if self._probe.is_dead(leader, listens=listens(address), now_ms=now_ms):
+        if self._probe.is_dead(leader, listens=self._listens(address), now_ms=now_ms):
             self._node.log.warning("nobody listens at %s any more: the lease of node %d is ended", address, leader.node)
             self._etcd.revoke(leader.lease)
             self._next_at = now_ms
@@ -110,7 +110,7 @@ class Candidate:
     def _stand(self, view: GroupView, now_ms: int) -> None:
         if self._vacant_since is None:
             self._vacant_since = now_ms
-        first, known, lost = self._compare(view)
+        first, known, lost = self._compare(view, standing=True)
         patient = view.in_sync is None or now_ms - self._vacant_since < GIVE_WAY_MS
         if first is not None and patient:
             self._log_once(f"node {first.node} goes first, it holds the log to {first.end}")
@@ -118,7 +118,7 @@ class Candidate:
         if lost:
             self._log_once(lost)
             return
-        began_ns = boottime_ns()
+        began_ns = self._boottime_ns()
         lease, _ = self._etcd.grant(math.ceil(self._node.settings.lease_ms / 1000))
         epoch = next_epoch(view, self._own, known)
         if self._leadership.claim(view, epoch, lease, self._says):
@@ -132,9 +132,9 @@ class Candidate:
         It is judged by the log that it holds now, not by what it held then.
         """
         first, known, lost = self._compare(view)
-        said = read_json_file(self._node.store.order_result) or {}
+        said = self._last_outcome()
         failed = said.get("elected") == leader.epoch and "error" in said  # of this leadership, not of one before
-        began_ns = boottime_ns()
+        began_ns = self._boottime_ns()
         if failed:
             self._node.log.error("gives the leadership back, the promotion failed: %s", said["error"])
             self._next_at += BACK_OFF_MS
@@ -157,11 +157,11 @@ class Candidate:
         self._node.line.count(Counter.BATCHES)
         self._node.log.warning("elected: this node becomes master in epoch %d", epoch)
         order = {"order": PROMOTE, "epoch": epoch, "elected": elected, "floor": floor, "until_ns": self._until_ns}
-        submit_command(self._node.store.root, order)
+        self._order(order)
 
     def _renew_for_promotion(self) -> None:
         """Renews the lease for one lease time after the promotion was ordered: nobody else can stand meanwhile."""
-        if boottime_ns() < self._until_ns:
+        if self._boottime_ns() < self._until_ns:
             self._lease = self._lease if self._etcd.keep_alive(self._lease) else 0
             return
         self._node.log.error("gives the leadership back: its promotion did not begin within a lease")
@@ -169,22 +169,44 @@ class Candidate:
         self._lease = 0
         self._next_at += BACK_OFF_MS
 
-    def _compare(self, view: GroupView) -> tuple[NodeProgress | None, int, str]:
+    def _compare(self, view: GroupView, *, standing: bool = False) -> tuple[NodeProgress | None, int, str]:
         """(who should go before this node, the greatest epoch among reachable peers, why this node may lack
-        records)."""
+        records). `standing`: this node has no leadership yet."""
+        own, reports = self._reports()
+        known = max(max(one.following, one.written, one.promised) for one in (own, *reports))
+        promoted = [one for one in reports if one.role == MASTER and term_of(one.following) > view.term]  # by hand
+        first = better_candidate(view, _progress_of(own), map(_progress_of, promoted or reports), first=bool(promoted))
+        if standing and first is None:
+            first = _promised_and_silent(view, own, {one.node for one in reports})
+        members = ids_of(view.in_sync.members) if view.in_sync is not None else ()
+        return first, known, may_lack(own, {one.node: one for one in reports}, members)
+
+    # --- what it learns from outside, and orders
+
+    def _reports(self) -> tuple[Report, list[Report]]:
+        """The node's own report, and those of the peers that answer."""
         own = report_of(state_of(self._node))
-        answers, _ = ask_peers(self._node, self._peers, {"op": STATE}, ASK_MS)
+        answers, _ = ask_peers(self._node, addresses_of(self._node.settings), {"op": STATE}, ASK_MS)
         reports = []
         for name, facts in answers.items():
             try:
                 reports.append(report_of(facts))
             except MalformedFrame as error:
                 self._node.log.warning("node %s: %s", name, error)
-        known = max(max(one.following, one.written, one.promised) for one in (own, *reports))
-        promoted = [one for one in reports if one.role == MASTER and term_of(one.following) > view.term]  # by hand
-        first = better_candidate(view, _progress_of(own), map(_progress_of, promoted or reports), first=bool(promoted))
-        members = ids_of(view.in_sync.members) if view.in_sync is not None else ()
-        return first, known, may_lack(own, {one.node: one for one in reports}, members)
+        return own, reports
+
+    def _order(self, order: dict[str, Any]) -> None:
+        submit_command(self._node.store.root, order)
+
+    def _last_outcome(self) -> dict[str, Any]:
+        """What became of the last order."""
+        return read_json_file(self._node.store.order_result) or {}
+
+    def _listens(self, address: str) -> bool:
+        return listens(address)
+
+    def _boottime_ns(self) -> int:
+        return boottime_ns()
 
     def _is_founder(self) -> bool:
         """Whether the command that started this node called it a master."""
@@ -195,6 +217,16 @@ class Candidate:
         if why != self._logged:
             self._node.log.info("does not stand for the leadership: %s", why)
         self._logged = why
+
+
+def _promised_and_silent(view: GroupView, own: Report, heard: Collection[int]) -> NodeProgress | None:
+    """A member that was promoted by hand and does not answer: its processes are being started, and the master before it
+    has given the lease back. None where there is none."""
+    if view.in_sync is None or term_of(own.promised) <= max(view.term, term_of(view.in_sync.epoch)):
+        return None  # nothing was promised, or it is known
+    if own.promised_node in {own.node, *heard} or own.promised_node not in view.in_sync:
+        return None
+    return NodeProgress(own.promised_node, own.promised, own.end)
 
 
 def listens(address: str) -> bool:

@@ -184,10 +184,11 @@ def _recorded(found: KeyValue) -> RecordedSet:
     facts = _facts(found)
     members = facts.get("members")
     if not isinstance(members, list) or not all(type(node) is int and 0 <= node <= NODE_MAX for node in members):
-        raise MalformedKey(found.key, f"it names no nodes: {members!r}")
+        raise MalformedKey(found.key, f"it names no nodes: {members!r}", found.changed)
     floor = facts.get("floor", FLOOR_UNKNOWN)
     if type(floor) is not int or not 1 <= floor <= NODE_MAX + 1:
-        raise MalformedKey(found.key, f"its floor is {floor!r}, and a set has 1 to {NODE_MAX + 1} members")
+        why = f"its floor is {floor!r}, and a set has 1 to {NODE_MAX + 1} members"
+        raise MalformedKey(found.key, why, found.changed)
     return RecordedSet(_number(found, facts, "epoch"), mask_of(members), found.changed, floor)
 
 
@@ -195,14 +196,14 @@ def _facts(found: KeyValue) -> dict[str, Any]:
     try:
         facts = json.loads(found.value)
     except ValueError as error:
-        raise MalformedKey(found.key, f"it is not JSON: {error}") from None
+        raise MalformedKey(found.key, f"it is not JSON: {error}", found.changed) from None
     if not isinstance(facts, dict):
-        raise MalformedKey(found.key, "it holds no JSON object")
+        raise MalformedKey(found.key, "it holds no JSON object", found.changed)
     return facts
 
 
 def _number(found: KeyValue, facts: dict[str, Any], name: str) -> int:
     value = facts.get(name)
     if type(value) is not int or not 0 <= value < NODES << 48:
-        raise MalformedKey(found.key, f"its {name} is {value!r}")
+        raise MalformedKey(found.key, f"its {name} is {value!r}", found.changed)
     return value

@@ -4,7 +4,7 @@ The lease decides who may try; the recorded in-sync set keeps acknowledged bytes
 """
 
 import math
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from towline.clock import boottime_ns
 from towline.errors import EtcdUnavailable, MalformedKey
@@ -13,10 +13,11 @@ from towline.limits import SLEEP_MAX_MS
 from towline.log.state.in_sync_file import ids_of
 from towline.node.process.context import Node
 from towline.node.roles.role_commands import AGREE, submit_command
-from towline.route.etcd import Etcd
+from towline.route.etcd import Access, Etcd
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
+from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 
 from .election import Candidate
@@ -53,7 +54,7 @@ class LeaseAgent:
     def on_start(self, bell: Doorbell) -> None:
         node = self._node
         self._bell = bell
-        self._etcd = Etcd(node.settings.etcd_urls, timeout_s=max(0.2, node.settings.lease_ms / 6000))
+        self._etcd = Etcd(node.settings.etcd_urls, max(0.2, node.settings.lease_ms / 6000), _access(node.settings))
         leadership = Leadership(self._etcd, node.settings.broker_cluster_name, node.settings.broker_name)
         follows = node.settings.broker_role is BrokerRole.SLAVE
         self._lease_role: LeaseRole = (
@@ -189,7 +190,7 @@ class LeaseKeeper:
     def _renew(self, leader: Leader) -> bool:
         """Renews the lease; returns whether it lasts. Puts are accepted while it does."""
         lease_ms = self._node.settings.lease_ms
-        began_ns = boottime_ns()  # before: etcd counts from when it hears of it (H19)
+        began_ns = self._boottime_ns()  # before: etcd counts from when it hears of it (H19)
         ttl_s = self._etcd.keep_alive(leader.lease)
         if ttl_s <= 0:
             self._node.log.warning("the lease was over before it was renewed")
@@ -224,8 +225,24 @@ class LeaseKeeper:
         self._over, self._leader = True, None
         self._until.replace(0)
         self._node.log.warning("steps down: %s", why)
-        submit_command(self._node.store.root, {"order": AGREE, "why": why})
+        self._order({"order": AGREE, "why": why})
+
+    def _order(self, order: dict[str, Any]) -> None:
+        submit_command(self._node.store.root, order)
+
+    def _boottime_ns(self) -> int:
+        return boottime_ns()
 
 
 def build(node: Node) -> LeaseAgent:
     return LeaseAgent(node)
+
+
+def _access(settings: Settings) -> Access:
+    return Access(
+        settings.etcd_ca_file,
+        settings.etcd_cert_file,
+        settings.etcd_key_file,
+        settings.etcd_user,
+        settings.etcd_password_file,
+    )

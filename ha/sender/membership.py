@@ -44,13 +44,15 @@ def rules_of(settings: Settings) -> InSyncRules:
 class Membership:
     """Keeps and records the set. `send` sends one frame to a slave; members and former members are sent each set."""
 
-    def __init__(self, node: Node, send: SendFrame, *, epoch: int, epoch_start: int) -> None:
+    def __init__(
+        self, node: Node, send: SendFrame, *, epoch: int, epoch_start: int, file: InSyncFile | None = None
+    ) -> None:
         """Raises what the file of the set raises: a master that cannot record its set does not start."""
         self._node = node
         self._send = send
         self._epoch_start = epoch_start
         self._rules = rules_of(node.settings)
-        self._file = InSyncFile(node.store)
+        self._file = InSyncFile(node.store) if file is None else file
         self._published = node.writer(Position.IN_SYNC)
         self._wanted = node.writer(Position.IN_SYNC_WANTED)
         self._lease = node.ringer(Duty.LEASE)

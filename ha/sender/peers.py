@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-UNLIMITED: Final = 1 << 62
-PORTIONS: Final = 10
+from towline.replication.flow_control import FlowControl
+
 FRAMES_IN_FLIGHT_MAX: Final = 256  # below the socket's high-water mark, so that a send never finds it full (H20)
 
 
@@ -17,30 +17,6 @@ class BadAck(Enum):
     BACK = "it takes back what it had acknowledged"
     FLUSHED = "it says more is on disk than in its log"
     EPOCH = "it follows another epoch"
-
-
-class FlowControl:
-    """Limits the bytes per second to one slave to `rate`, in portions of a tenth of it; 0: no limit."""
-
-    def __init__(self, rate: int, now_ms: int = 0) -> None:
-        self._rate, self._at_ms = rate, now_ms
-        self._handle_leave = self._portion = max(1, rate // PORTIONS)
-
-    def room(self, now_ms: int) -> int:
-        """Bytes that may be sent now."""
-        if not self._rate:
-            return UNLIMITED
-        earned = (now_ms - self._at_ms) * self._rate // 1000
-        if earned > 0:  # else less than a byte: it goes on adding up
-            self._handle_leave, self._at_ms = min(self._handle_leave + earned, self._portion), now_ms
-        return self._handle_leave
-
-    def spent(self, size: int) -> None:
-        self._handle_leave -= size
-
-    @property
-    def is_throttled(self) -> bool:
-        return bool(self._rate) and self._handle_leave <= 0
 
 
 @dataclass(slots=True)

@@ -23,15 +23,17 @@ from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import ha_endpoints
 from towline.node.roles.role_commands import AGREE, submit_command
 from towline.node.store.confirmed import confirmed_of, written_of
+from towline.replication.flow_control import FlowControl
 from towline.replication.handshake import DEPOSED, START, LogRange, SenderHandshake, SlaveGreeting
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.positions import Counter, Duty, Position
-from towline.runtime.settings_model import BrokerRole, FlushDiskType
+from towline.runtime.settings_model import FlushDiskType
+from towline.runtime.stage_times import Crossings, Stage, StageTimes
 
 from .membership import Membership
 from .metadata import Metadata
-from .peers import FlowControl, Peer
+from .peers import Peer
 
 REQUESTS_PER_TURN: Final = 256
 REQUESTS_NS_MAX: Final = 5_000_000  # spent on requests per turn: slaves wait for the log meanwhile
@@ -57,7 +59,7 @@ class SendAgent:
         self._on_disk = node.settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._replicated = node.writer(Position.REPLICATED)
         # Otherwise, and without a slave, nobody hurries to hear of it.
-        self._waited_for = node.settings.broker_role is BrokerRole.SYNC_MASTER
+        self._waited_for = node.settings.waits_for_slaves
         self._confirmed = confirmed_of(node)
         self._written = written_of(node)
         self._peers: dict[bytes, Peer] = {}
@@ -71,7 +73,7 @@ class SendAgent:
         self._bell = bell
         node, settings = self._node, self._node.settings
         self._log = CommitLogReader(node.store.commitlog, settings.mapped_file_size_commit_log)
-        self._put_doorbell = node.ringer(Duty.PUT)
+        self._put_doorbell = node.ringer(Duty.PUT, *((Duty.ROCKETMQ_HA,) if node.settings.rocketmq_ha_acks else ()))
         self._reput_doorbell = node.ringer(Duty.REPUT)
         for slave in node.positions.slaves():  # whoever was connected to an earlier process has to greet again
             slave.set(connected=False, appended=slave.appended, flushed=slave.flushed)
@@ -81,6 +83,7 @@ class SendAgent:
         self._peer_server = PeerServer(node)
         self._metadata = Metadata(node.store, settings.mapped_file_size_consume_queue)
         self._context = new_context()
+        self._crossings = Crossings(StageTimes(node.positions, Stage.REPLICATE))
         self._epoch_broadcast = EpochBroadcast(node, self._context, self._peer_server)
         self._server = Server(
             self._context,
@@ -97,7 +100,9 @@ class SendAgent:
         gc.freeze()
 
     def adjust(self) -> None:
-        """Slaves are sent what the settings allow now; one that seeds at a rate of its own keeps that."""
+        """Slaves are sent what the settings allow now; one that seeds at a rate of its own keeps that. Peers that have
+        come hear of the epoch."""
+        self._epoch_broadcast.adjust()
         now = self._node.clock.monotonic_ms()
         for peer in self._peers.values():
             if not peer.seeding:
@@ -112,6 +117,8 @@ class SendAgent:
             self._wake_owed_ns = 0
             self._reput_doorbell.ring()
         confirmed, end = self._confirmed(), self._node.positions.get(self._written)
+        if self._peers:
+            self._crossings.saw(end)
         for peer in list(self._peers.values()):
             done += self._stream(peer, end, confirmed, now)
             self._check_heard(peer, now)
@@ -413,6 +420,7 @@ class SendAgent:
         if value <= self._replicated.get():
             return 0
         self._replicated.advance(value)
+        self._crossings.passed(value)
         if not (self._waited_for or self._peers):
             return 0
         if self._put_doorbell.ring():

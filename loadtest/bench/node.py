@@ -14,7 +14,7 @@ from towline.errors import BenchFailed
 from towline.limits import GIB, MIB
 from towline.link.free_port import free_port
 from towline.node.process.context import open_node, runtime_of
-from towline.node.report.status import node_facts
+from towline.node.report.running import node_facts
 from towline.node.supervise.launch import start_node
 from towline.runtime.positions import Counter, Duty, Position
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from towline.errors import NodeNotRunning, NodeStillRunning
 from towline.log.state.in_sync_file import ids_of
 from towline.node.process.context import open_node, runtime_in_use
-from towline.node.report.status import node_facts
+from towline.node.report.running import node_facts
 from towline.node.supervise.launch import Launched, spawn_node, stop_node
 from towline.places import Runtime, Store
 from towline.runtime.locks import holder_of

@@ -20,7 +20,7 @@ from towline.errors import TowlineError
 from .check import check
 from .disks import disk_full, slow_disk, small_disk
 from .drill import Drill, Say
-from .errors import DrillImpossible
+from .errors import DrillFailed, DrillImpossible
 from .ground import Ground, Shape, given_ground, own_ground
 from .history import STORES
 from .load import QUEUES, VerifiedLoad
@@ -83,7 +83,15 @@ def run_drill(plan: DrillPlan, keep: Path, say: Say, held: Held) -> dict[str, An
         with held():
             root = Path(tempfile.mkdtemp(prefix="towline-drill-"))
             stack.callback(shutil.rmtree, root, ignore_errors=True)
-        ground = stack.enter_context(_ground(plan, root, held))
+        try:
+            ground = stack.enter_context(_ground(plan, root, held))
+        except DrillImpossible:
+            raise
+        except TowlineError as error:
+            if plan.cluster is not None:
+                raise
+            _keep(root, keep, whole=True, stores=True)
+            raise DrillFailed(f"{type(error).__name__}: {error.describe()}", str(keep)) from error
         result = _play(plan, ground, root, say)
         _keep(root, keep, whole=not result["passed"], stores=plan.cluster is None)
     return result

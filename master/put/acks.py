@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from towline.format.wire.status import PutStatus
+from towline.runtime.settings import Settings
+from towline.runtime.settings_model import FlushDiskType
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,15 @@ class AckPolicy:
     replicated: bool
     flush_timeout_ms: int
     slave_timeout_ms: int
+
+
+def ack_policy(settings: Settings) -> AckPolicy:
+    return AckPolicy(
+        flushed=settings.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+        replicated=settings.waits_for_slaves,
+        flush_timeout_ms=settings.sync_flush_timeout,
+        slave_timeout_ms=settings.slave_timeout,
+    )
 
 
 class Answers(Protocol):

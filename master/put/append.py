@@ -31,12 +31,13 @@ from towline.limits import MIB, REQUEST_GROUPS_MAX
 from towline.link.native import address_of_call, bytes_from
 from towline.log.errors import PoolEmpty, SegmentNotMade
 from towline.node.process.context import Node
+from towline.node.store.put_checks import Refusal, refusal
 from towline.node.store.tail import appended_scan, open_tail
 from towline.runtime.doorbell import Ringer
 from towline.runtime.failpoints import address_of_failpoints
 from towline.runtime.positions import Position
 
-from .admission import Gate, Refusal, expired, no_room, refusal, topic_in_doubt, waited_too_long
+from .admission import Gate, expired, no_room, topic_in_doubt, waited_too_long
 from .queue_table import QueueTable
 from .rings import RingTable
 from .socket_table import SocketTable
@@ -130,15 +131,17 @@ class Appender:
 
     # --- before the first request
 
-    def resume(self, floors: Mapping[tuple[bytes, int], int]) -> None:
+    def resume(self, *floors: Mapping[tuple[bytes, int], int]) -> None:
         """Resumes at the published end, after zeroing what a killed writer may have left behind it (H1, H11).
 
-        `floors`: the numbers at which queues of deleted topics continue.
+        `floors`: numbers at which queues continue at least, of deleted topics and of those that retention has cut: a
+        recovery may have left nothing else of them.
         """
         node = self._node
         dispatched, appended = node.positions.get(Position.DISPATCHED), self._appended.get()
         self._queues.load(node.queue_ends(), appended_scan(node, self._queues.directory), dispatched, appended)
-        self._queues.raise_to(floors)
+        for each in floors:
+            self._queues.raise_to(each)
         self._open_tail()
 
     @property

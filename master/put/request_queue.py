@@ -14,9 +14,9 @@ from towline.limits import KIB, MIB, PARTS_MAX, REQUEST_GROUPS_MAX
 from towline.link.put_ring import NodeRing
 from towline.link.server import Request, Sent, Server
 from towline.node.process.context import Node
+from towline.node.store.put_checks import Refusal
 from towline.runtime.positions import Counter
 
-from .admission import Refusal
 from .rings import NO_RINGS, Rings, RingTerms, encode_refusal
 from .socket_table import Detached, SocketTable
 

@@ -33,9 +33,8 @@ from towline.limits import REQUEST_GROUPS_MAX
 from towline.link.native import address_of_call, bytes_from
 from towline.link.put_ring import NodeRing, RingBroken, RingRefused
 from towline.node.process.context import Node
+from towline.node.store.put_checks import Refusal
 from towline.runtime.failpoints import ARMED, reach
-
-from .admission import Refusal
 
 REQUESTS_MAX: Final = 1024  # of one call: below a millisecond, beside which the interpreter between two is little
 SPINS_OF_ALL: Final = 8  # times what may be spent on one

@@ -13,11 +13,13 @@ from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
 from towline.link.put_ring import NodeRing
 from towline.link.server import Greet, Sent, Server
+from towline.log.state.queue_minima import offsets_of, read_minima
 from towline.log.state.topics_file import TopicsConfig
 from towline.node.peers.handshake import own_facts, welcome
 from towline.node.process.context import Node
 from towline.node.process.endpoints import local_endpoint
 from towline.node.process.secret import guarded, make_secret
+from towline.node.store.put_checks import Refusal, lease_over_ms, limits_of
 from towline.node.store.transient_pool import pool_of
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.failpoints import ARMED, reach
@@ -26,9 +28,10 @@ from towline.runtime.positions import Counter, Duty, Position
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 from towline.runtime.spin_wait import SpinWait
+from towline.runtime.stage_times import APPENDS_TIMED, Stage, StageTimes
 
-from .acks import AckPolicy, PendingAcks, PendingBatch, Progress
-from .admission import Gate, Limits, Refusal, lease_over_ms
+from .acks import PendingAcks, PendingBatch, Progress, ack_policy
+from .admission import Gate
 from .append import NOTHING, Appended, Appender
 from .request_queue import DetachedAnswers, Question, RequestQueue
 from .rings import SPINS, KeptAnswers, RingTerms
@@ -60,14 +63,10 @@ class PutAgent:
     def __init__(self, node: Node) -> None:
         self._node = node
         settings = node.settings
-        self._policy = AckPolicy(
-            flushed=settings.flush_disk_type is FlushDiskType.SYNC_FLUSH,
-            replicated=settings.broker_role is BrokerRole.SYNC_MASTER,
-            flush_timeout_ms=settings.sync_flush_timeout,
-            slave_timeout_ms=settings.slave_timeout,
-        )
+        self._policy = ack_policy(settings)
         self._pending = PendingAcks(self._policy)
         self._counters = node.line
+        self._times, self._untimed = StageTimes(node.positions, Stage.APPEND), 0
         self._stall_responder = StallResponder(
             node.line,
             busy_ms=settings.os_page_cache_busy_time_out_mills,
@@ -96,6 +95,7 @@ class PutAgent:
             queue_nums_default=settings.default_topic_queue_nums,
             queues_max=settings.queues_max,
             long_names=settings.auto_message_version_on_topic_len,
+            dots=settings.dots_in_topic_names,
         )
         for sentence in self._topics.load():
             node.log.warning("%s", sentence)
@@ -106,11 +106,11 @@ class PutAgent:
         self._sender_doorbell = node.ringer(*sender)
         self._statistics = PutStatistics(node)
         self._schedule_doorbell = node.ringer(Duty.SCHEDULE)
-        self._gate = Gate(node.positions, self._limits())
+        self._gate = Gate(node.positions, limits_of(settings))
         # Slaves are the longest way to PUT_OK: it begins before this turn goes on.
         early_doorbells = node.ringer(*((*woken, *sender) if self._policy.replicated else ()))
         self._appender = Appender(node, self._topics, self._gate, self._check_gate, early_doorbells)
-        self._appender.resume(self._topics.floors())
+        self._appender.resume(self._topics.floors(), offsets_of(read_minima(node.store)))
         adopted = self._topics.adopt(self._appender.ends(), followed=bool(settings.ha_peers))
         if adopted:
             node.log.warning("topics that only the queues show are taken over: %s", ", ".join(adopted))
@@ -138,22 +138,10 @@ class PutAgent:
         # Nothing here makes cycles, and a collection in the middle of a turn is a pause for every producer (H10).
         gc.disable()
 
-    def _limits(self) -> Limits:
-        settings = self._node.settings
-        return Limits(
-            waiting_max=settings.put_waiting_max,
-            flush_backlog_max=settings.flush_backlog_max,
-            replicated=self._policy.replicated,
-            in_sync_min=settings.min_in_sync_replicas,
-            gap_max=settings.ha_max_gap_not_in_sync,
-            permission=settings.broker_permission,
-            leased=bool(settings.etcd_endpoints),
-        )
-
     def adjust(self) -> None:
         settings = self._node.settings
-        self._gate.limits = self._limits()
-        self._topics.auto_create = settings.auto_create_topic_enable
+        self._gate.limits = limits_of(settings)
+        self._topics.auto_create, self._topics.dots = settings.auto_create_topic_enable, settings.dots_in_topic_names
         self._stall_responder.adjust(
             busy_ms=settings.os_page_cache_busy_time_out_mills,
             waited_ms=settings.wait_time_mills_in_send_queue,
@@ -373,7 +361,12 @@ class PutAgent:
         self._schedule_due = self._schedule_due or appended.scheduled
         # Where slaves have to acknowledge, the appender has rung already, but not for schedule.
         self._stored = self._stored or appended.scheduled or not self._policy.replicated
-        self._counters.count(Counter.BUSY_NS, time.monotonic_ns() - began_ns)
+        took_ns = time.monotonic_ns() - began_ns
+        self._untimed += 1
+        if self._untimed == APPENDS_TIMED:
+            self._untimed = 0
+            self._times.add(took_ns, APPENDS_TIMED)
+        self._counters.count(Counter.BUSY_NS, took_ns)
         self._counters.count(Counter.BATCHES, appended.requests)
         self._counters.count(Counter.MESSAGES, appended.records)
         self._counters.count(Counter.BYTES, appended.size)
@@ -440,7 +433,7 @@ class PutAgent:
         flushed = positions.get(Position.FLUSHED)
         if positions.get(Position.SYNC_FAILED):
             flushed = -1  # after a failed sync nothing is promised any more (H5)
-        replicated = positions.get(Position.REPLICATED)
+        replicated = self._replicated()
         # Behind the others: whatever was replicated by now was so before a promise was given, or the lease ran out.
         fenced = positions.get(Position.PROMISED) > positions.get(Position.EPOCH)
         leads = not self._node.settings.etcd_endpoints or not lease_over_ms(positions.get(Position.LEASE_UNTIL))
@@ -448,13 +441,30 @@ class PutAgent:
         if not self._policy.replicated:
             return Progress(flushed, 0, 0, leads, fenced)
         there = replicated >= self._pending.end or self._is_alone_in_sync()
-        if there or any(slave.connected for slave in positions.slaves()):
+        if there or self._is_followed():
             self._slave_seen_ms = now_ms
         return Progress(flushed, replicated, now_ms - self._slave_seen_ms, leads, fenced)
+
+    def _replicated(self) -> int:
+        """The end of the log that everybody has who holds a put before PUT_OK: the in-sync set, brokers of RocketMQ."""
+        positions, settings = self._node.positions, self._node.settings
+        waits_for_set = settings.broker_role is BrokerRole.SYNC_MASTER
+        replicated = positions.get(Position.REPLICATED if waits_for_set else Position.APPENDED)
+        brokers = settings.rocketmq_ha_acks
+        return min(replicated, positions.rocketmq_reported(brokers)) if brokers else replicated
+
+    def _is_followed(self) -> bool:
+        """Whether anybody is connected whom a put may wait for."""
+        positions = self._node.positions
+        if self._node.settings.rocketmq_ha_acks:
+            return any(broker.connected for broker in positions.rocketmq_slaves())
+        return any(slave.connected for slave in positions.slaves())
 
     def _is_alone_in_sync(self) -> bool:
         """Whether the in-sync set may be, and is, this node alone: then missing slaves are no reason to time out."""
         settings = self._node.settings
+        if settings.rocketmq_ha_acks:
+            return False
         may_be = settings.enable_auto_in_sync_replicas and settings.min_in_sync_replicas <= 1
         return may_be and self._node.positions.get(Position.IN_SYNC).bit_count() == 1
 
@@ -515,7 +525,7 @@ def woken_by_put(settings: Settings, *, pooled: bool) -> tuple[Duty, ...]:
 def acknowledges_at_once(settings: Settings) -> bool:
     """Whether PUT_OK is due as soon as a request is appended, with no sync, slave or lease to wait for."""
     synced = settings.flush_disk_type is FlushDiskType.SYNC_FLUSH
-    replicated = settings.broker_role is BrokerRole.SYNC_MASTER or settings.min_in_sync_replicas > 1
+    replicated = settings.waits_for_slaves or settings.min_in_sync_replicas > 1
     return not (synced or replicated or settings.etcd_endpoints)
 
 

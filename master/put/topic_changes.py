@@ -27,7 +27,7 @@ RETRY_NS: Final = 1_000_000_000  # between two attempts to settle a file that is
 Facts = dict[str, Any]
 # To one question: the answer's facts, or why there are none.
 Answer = Callable[[Question, Facts | TowlineError], None]
-_NUMBERS: Final = ("read_queues", "write_queues", "perm")
+_NUMBERS: Final = ("read_queues", "write_queues", "perm", "retention_ms", "retention_bytes")
 
 
 class Numbers(Protocol):

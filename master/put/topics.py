@@ -10,6 +10,8 @@ from towline.format.files.topics import (
     GROUP_PREFIXES,
     PERM_INHERIT,
     PERM_READ_WRITE,
+    RETENTION_BYTES,
+    RETENTION_MS,
     TEMPLATE_TOPIC,
     DataVersion,
     DeletedTopic,
@@ -20,20 +22,40 @@ from towline.format.files.topics import (
     read_topics,
     topics_content,
 )
-from towline.limits import TOPIC_QUEUES_MAX, TOPIC_SIZE_MAX
+from towline.limits import (
+    RETENTION_BYTES_MAX,
+    RETENTION_BYTES_MIN,
+    RETENTION_MS_MAX,
+    RETENTION_MS_MIN,
+    TOPIC_QUEUES_MAX,
+    TOPIC_SIZE_MAX,
+)
 from towline.log.state.topics_file import TopicsConfig
 
 PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
+NO_RETENTION: Final = -1  # takes away a time or a size, as in Kafka
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChange:
-    """New values of a topic; None keeps a value, or its default."""
+    """New values of a topic; None keeps a value, or its default. NO_RETENTION: no time, or no size, of its own."""
 
     read_queues: int | None = None
     write_queues: int | None = None
     perm: int | None = None
     order: bool | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+
+    def check(self, name: str) -> None:
+        """Raises TopicChangeRefused for a retention that no topic may have."""
+        for what, value, low, high in (
+            ("ms", self.retention_ms, RETENTION_MS_MIN, RETENTION_MS_MAX),
+            ("bytes in each queue", self.retention_bytes, RETENTION_BYTES_MIN, RETENTION_BYTES_MAX),
+        ):
+            if value is not None and value != NO_RETENTION and not low <= value <= high:
+                allowed = f"{low} to {high} are allowed, {NO_RETENTION} for none"
+                raise TopicChangeRefused(name, f"its messages are kept for {value} {what}; {allowed}")
 
     def of(self, topic: TopicConfig) -> TopicConfig:
         return replace(
@@ -42,7 +64,14 @@ class TopicChange:
             write_queue_nums=topic.write_queue_nums if self.write_queues is None else self.write_queues,
             perm=topic.perm if self.perm is None else self.perm,
             order=topic.order if self.order is None else self.order,
+            attributes=self._attributes(topic.attributes),
         )
+
+    def _attributes(self, before: Mapping[str, str]) -> Mapping[str, str]:
+        """With the retention that is given; what is none goes."""
+        given = {RETENTION_MS: self.retention_ms, RETENTION_BYTES: self.retention_bytes}
+        after = {**before, **{name: str(value) for name, value in given.items() if value is not None}}
+        return {name: value for name, value in after.items() if given.get(name) != NO_RETENTION}
 
 
 class Topics:
@@ -64,10 +93,11 @@ class Topics:
         queue_nums_default: int,
         queues_max: int,
         long_names: bool = True,
+        dots: bool = False,
     ) -> None:
         self.file = file
         self._clock = clock
-        self.auto_create = auto_create
+        self.auto_create, self.dots = auto_create, dots
         self._queue_nums_default = queue_nums_default
         self._queues_max = queues_max
         self._long_names = long_names
@@ -200,6 +230,8 @@ class Topics:
         if name in self._next.topics:
             raise TopicExists(name)
         made = TopicConfig(topic_name=name, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
+        if change is not None:
+            change.check(name)
         return self._stage_topic(made if change is None else change.of(made))
 
     def alter(self, name: str, change: TopicChange) -> TopicConfig:
@@ -209,6 +241,7 @@ class Topics:
         first. Raises UnknownTopic, TopicProtected, TopicChangeRefused, TooManyQueues.
         """
         topic = self._client_topic(name)
+        change.check(name)
         changed = change.of(topic)
         if changed.read_queue_nums < min(topic.read_queue_nums, topic.write_queue_nums):
             raise TopicChangeRefused(
@@ -288,7 +321,7 @@ class Topics:
         )
 
     def _check(self, name: str) -> None:
-        check_topic(name)
+        check_topic(name, dots=self.dots)
         if not self._has_a_version(name):
             raise IllegalTopic(name, "it needs records of version 2, and auto_message_version_on_topic_len is off")
 

@@ -12,7 +12,7 @@ import java.util.function.Consumer;
 
 /** Does a work on a topic, once. */
 final class Works {
-    private static final long SILENT_S = 20;
+    private static final long SILENT_S = 60; // a broker that makes a thousand partitions on a busy disk
     private static final long POLL_MS = 100;
     private static final long REPLAY_SILENT_NS = 5_000_000_000L;
     private static final long PUSH_SILENT_NS = 30_000_000_000L; // its first messages come after a rebalance

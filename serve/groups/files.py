@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from towline.errors import MalformedFile
-from towline.log.files.config_file import ConfigFile, read_config
+from towline.log.files.config_file import ConfigFile, read_undamaged
 from towline.node.roles.role_commands import read_json_file
 
 OFFSETS: Final = "consumerOffset.json"
@@ -60,9 +60,5 @@ def log_left_out(file: ConfigFile, left_out: Sequence[str], log: logging.Logger)
 
 def _read(path: Path, read: Callable[[dict[str, Any], str], Content]) -> Content | None:
     """None for a file that is missing or empty. Raises MalformedFile."""
-    content = read_config(path)
-    if content is not None:
-        return read(content, str(path))
-    if path.exists() and path.stat().st_size:
-        raise MalformedFile(str(path), "it is torn or damaged")
-    return None
+    content = read_undamaged(path)
+    return None if content is None else read(content, str(path))

@@ -9,7 +9,7 @@ from towline.clock import Clock
 from towline.errors import MalformedFile, TowlineError
 from towline.format.files.groups import OffsetTable, groups_content, offsets_content, read_groups, read_offsets
 from towline.format.files.topics import DataVersion
-from towline.log.files.config_file import ConfigFile, read_config
+from towline.log.files.config_file import ConfigFile, read_undamaged
 from towline.log.files.config_writer import Saver
 from towline.places import Store
 
@@ -161,15 +161,13 @@ class GroupStore:
         file = self._at_once[1].file
         path = file.path if file.path.exists() else file.backup
         try:
-            content = read_config(path)
+            content = read_undamaged(path)
             if content is not None:
                 table = filters.read(content, str(path))
                 for each, error in table.refused:
                     asked = (each.consumer_group, each.topic)
                     self._log.warning("%s: the subscription of %s to %s is left out: %s", path, *asked, error)
                 filters.load(table)
-            elif path.exists() and path.stat().st_size:
-                raise MalformedFile(str(path), "it is torn or damaged")
         except MalformedFile as error:
             self._log.warning("bitmaps speak for nobody until they are subscribed again: %s", error)
 

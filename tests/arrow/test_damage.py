@@ -7,7 +7,6 @@ from typing import Any
 import lz4.frame
 import numpy as np
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from towline.arrow.decode import OnCorruption, batches, chosen, decode
 from towline.arrow.errors import BatchTooLarge, DamagedBody, DamagedRecord
 from towline.arrow.selection import Selection
 from towline.format.record import property_crc, record
+from towline.format.record.compression import zstd
 from towline.format.record.record import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_ZLIB, COMPRESSION_ZSTD, LAYOUT, Record
 from towline.format.record.rules import Rule
 
@@ -237,7 +237,7 @@ BODY = b"a body that repeats itself. " * 50
 
 
 def streamed(body: bytes) -> bytes:
-    stream = zstandard.ZstdCompressor().compressobj()
+    stream = zstd.ZstdCompressor()
     return stream.compress(body) + stream.flush()
 
 
@@ -245,7 +245,7 @@ STREAMS = [
     (zlib.compress, COMPRESSION_ZLIB),
     (zlib.compress, 0),
     (lz4.frame.compress, COMPRESSION_LZ4),
-    (zstandard.compress, COMPRESSION_ZSTD),
+    (zstd.compress, COMPRESSION_ZSTD),
     (streamed, COMPRESSION_ZSTD),
 ]
 

@@ -12,7 +12,7 @@ from .logs import message, segment
 _SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-for name in ("numba", "llvmlite", "lz4", "zstandard", "pydantic", "psutil", "pyspark", "lark", "zmq"):
+for name in ("numba", "llvmlite", "lz4", "backports", "pydantic", "psutil", "pyspark", "lark", "zmq"):
     sys.modules[name] = None  # an import of it fails
 import numpy as np
 from towline.arrow.boundaries import boundaries

@@ -105,6 +105,16 @@ class TestConfig:
         assert "put_waiting_max" not in shown, "it has its default again"
         assert "put_waiting_max" in towline("config", "get", "--all", *where).out
 
+    def test_a_kept_change_is_taken_back(self, node: NodeAtPort, towline: Towline, by: str) -> None:
+        where = self.where(node, by)
+        assert towline("config", "set", "put_waiting_max=500", "--keep", *where).status == 0
+        done = towline("config", "unset", "--all", *where, "--json").document
+        assert (done["forgotten"], done["settings"]) == ({"put_waiting_max": 500}, {"put_waiting_max": 65_536})
+        [row] = towline("config", "get", "put_waiting_max", *where, "--json").document["settings"]
+        assert (row["value"], row["kept"]) == (65_536, False)
+        for words in ([], ["put_waiting_max", "--all"]):
+            assert "name settings, or say --all" in towline("config", "unset", *words, *where).err
+
     def test_a_node_is_made_read_only_and_back(self, node: NodeAtPort, towline: Towline, by: str) -> None:
         where = self.where(node, by)
         assert towline("config", "set", "broker_permission=4", *where).status == 0

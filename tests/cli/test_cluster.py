@@ -18,7 +18,7 @@ from tests.processes.nodes import processes_of
 from tests.processes.waiting import Watch, await_
 from towline.cli.main import run
 from towline.errors import NodeNotRunning
-from towline.node.report.status import node_facts
+from towline.node.report.running import node_facts
 from towline.node.supervise.launch import running_pid
 from towline.places import Store
 from towline.start import home
@@ -51,6 +51,11 @@ class Story:
         watch = Watch([facts["pid"], *facts["processes"].values()])
         os.kill(facts["pid"], signal.SIGKILL)
         watch.await_gone(20.0)
+
+    def towline(self, *arguments: object) -> Done:
+        words = [*TOWLINE, *map(str, arguments), "--json"]
+        done = subprocess.run(words, cwd=home(), capture_output=True, text=True, timeout=100)
+        return Done(done.returncode, done.stdout, done.stderr)
 
     def running(self) -> list[tuple[int, str]]:
         return processes_of(self.root)
@@ -174,7 +179,7 @@ def test_replace_node_brings_in_an_empty_slave_under_a_number_that_is_not_on_rec
     assert "on record as in sync" in cluster("replace-node", "a", 1, "--id", 1).document["sentence"]
     done = cluster("replace-node", "a", 1)
     assert done.status == 0, done
-    assert outcomes(done.document) == {("a", 0): "restarted", ("a", 2): "started"}
+    assert outcomes(done.document) == {("a", 0): "changed while it runs", ("a", 2): "started"}
     assert "# relative to this file" in story.file.read_text()
     a = cluster("status").document["groups"][0]
     assert [(node["node"], node["role"], node["lag"]) for node in a["nodes"]] == [(0, "master", None), (2, "slave", 0)]
@@ -182,9 +187,30 @@ def test_replace_node_brings_in_an_empty_slave_under_a_number_that_is_not_on_rec
     assert a["in_sync"] == [0, 2]
 
 
+def test_scale_restarts_nobody_of_a_group_that_has_slaves(story, cluster):
+    before = {node: running_pid(story.store(node)) for node in ("a-0", "a-2")}
+    done = cluster("scale", "a", "--slaves", 2)
+    changed = {("a", 0): "changed while it runs", ("a", 2): "changed while it runs"}
+    assert (done.status, outcomes(done.document)) == (0, changed | {("a", 3): "started"}), done
+    a = cluster("status").document["groups"][0]
+    assert (a["state"], a["in_sync"]) == ("ok", [0, 2, 3])
+    assert [node["older_settings"] for node in a["nodes"]] == [[], [], []]
+    peers = {json.loads((story.store(node) / "run/settings.json").read_bytes())["ha_peers"] for node in before}
+    assert len(peers) == 1
+    assert "3=" in peers.pop()
+    for node in ("a-3", "a-0"):  # who has come is followed by those who were there, and the other way round
+        assert story.towline("promote", "--store", story.store(node)).status == 0
+        await_(lambda: cluster("status").document["groups"][0]["state"] == "ok", 60.0, "all follow it")
+        assert json.loads((story.store(node) / "run/node.json").read_bytes())["role"] == "master"
+    done = cluster("scale", "a", "--slaves", 1)
+    assert (done.status, outcomes(done.document)) == (0, changed | {("a", 3): "stopped"}), done
+    assert {node: running_pid(story.store(node)) for node in before} == before
+    assert cluster("status").document["groups"][0]["in_sync"] == [0, 2]
+
+
 def test_scale_adds_a_slave_and_takes_it_away(story, cluster):
     done = cluster("scale", "b", "--slaves", 1, "--no-restart")
-    assert (done.status, outcomes(done.document)) == (0, {("b", 1): "started"})
+    assert (done.status, outcomes(done.document)) == (0, {("b", 1): "started", ("b", 0): "runs already"})
     status = cluster("status").document["groups"][1]
     assert (status["state"], status["nodes"][1]["follows"]) == ("ok", True)
     assert "ha_peers" in status["nodes"][0]["older_settings"]

@@ -28,9 +28,45 @@ def test_keys_are_made_listed_and_revoked(tmp_path: Path, capsys: pytest.Capture
     assert "secret" not in json.dumps(listed)
 
 
+def test_roles_are_limited_to_topics_and_groups_and_changed_without_a_new_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ring = str(tmp_path / "ring")
+    given = ("--role", "producer:orders,orders-*", "--role", "consumer:bills", "--group", "billing")
+    status, made = keys(capsys, "new", "app", *given, "--dir", ring)
+    limits = {"topics": {"producer": ["orders", "orders-*"], "consumer": ["bills"]}, "groups": ["billing"]}
+    assert (status, made["roles"], {name: made[name] for name in limits}) == (0, ["producer", "consumer"], limits)
+    before = Path(str(made["file"])).read_bytes()
+    assert b"orders" not in before
+    other = ("--role", "consumer:bills,refunds", "--role", "admin")
+    status, changed = keys(capsys, "change", "app", *other, "--dir", ring)
+    assert (status, changed["topics"], changed["groups"]) == (0, {"consumer": ["bills", "refunds"]}, [])
+    assert Path(str(made["file"])).read_bytes() == before
+    (row,) = keys(capsys, "list", "--dir", ring)[1]["keys"]
+    assert (row["roles"], row["topics"]) == (["consumer", "admin"], {"consumer": ["bills", "refunds"]})
+    assert run(["keys", "list", "--dir", ring]) == 0
+    assert "consumer:bills,refunds" in capsys.readouterr().out.replace("\n", "")
+
+
+def test_who_consumes_some_topics_in_every_group_is_told_what_that_opens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ring = str(tmp_path / "ring")
+    run(["keys", "new", "app", "--role", "consumer:bills", "--dir", ring])
+    assert "--group names some" in capsys.readouterr().out
+    run(["keys", "change", "app", "--role", "consumer:bills", "--group", "billing", "--dir", ring])
+    assert "--group names some" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
+        (["change", "nobody", "--role", "admin"], "no such key"),
+        (["change", "alice", "--role", "producer:a*b"], "beginning of one"),
+        (["new", "bob", "--role", "producer:"], "beginning of one"),
+        (["new", "bob", "--role", "producer:a", "--role", "producer"], "once with topics and once without"),
+        (["new", "bob", "--role", "writer:a"], "roles are"),
+        (["new", "bob", "--role", "producer:a", "--group", "g"], "groups are for a consumer"),
         (["revoke", "nobody"], "no such key"),
         (["new", "../up", "--role", "admin"], "letters"),
         (["new", "server", "--role", "admin"], "not one of the nodes'"),

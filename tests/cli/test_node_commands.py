@@ -253,7 +253,8 @@ class TestGetAsAMemberOfAGroup:
             assert reader.stdout.readline()
             await_(lambda: half_full(reader.stdout), 30.0, "it prints faster than it is read")
             reader.send_signal(signal.SIGINT)
-            out, err = reader.communicate(timeout=30)
+            out = reader.stdout.read()  # with what was taken out of the pipe for the first line
+            _, err = reader.communicate(timeout=30)
         assert (reader.returncode, err) == (130, "")
         members, left = self.group(master, topic, towline)
         assert members == 0
@@ -335,6 +336,36 @@ class TestTopics:
         done = towline("topic", "create", "no spaces", "--store", master, "--json")
         assert done.status == 1
         assert "no spaces" in done.document["sentence"]
+
+    def test_have_a_time_and_a_size_that_are_shown_changed_and_taken_away(self, master, towline):
+        where = ("--store", master)
+        kept = ("--retention", "3d", "--retention-bytes", "10GB")
+        made = towline("topic", "create", "kept", "--queues", 1, *kept, *where, "--json").document
+        assert (made["retention_ms"], made["retention_bytes"]) == (3 * 86_400_000, 10 << 30)
+        assert "keeps 3d, 10.0 GiB a queue" in towline("topic", "describe", "kept", *where).out
+        listed = next(line for line in towline("topic", "list", *where).out.splitlines() if "kept" in line)
+        assert "3d" in listed
+        altered = towline("topic", "alter", "kept", "--retention", "90s", *where)
+        assert "keeps 90s, 10.0 GiB a queue" in altered.out
+        assert "keeps 90s" in towline("topic", "alter", "kept", "--retention-bytes", "none", *where).out
+        gone = towline("topic", "alter", "kept", "--retention", "none", *where, "--json").document
+        assert (gone["retention_ms"], gone["retention_bytes"]) == (None, None)
+        assert "keeps" not in towline("topic", "describe", "kept", *where).out
+
+    @pytest.mark.parametrize(
+        ("option", "text", "said"),
+        [
+            ("--retention", "3", "'3' is not a time as 3d"),
+            ("--retention", "-1d", "is not a time"),
+            ("--retention-bytes", "ten", "'ten' is not a size as 10GB"),
+            ("--retention", "0s", "1000 to"),
+            ("--retention-bytes", "1KB", "65536 to"),
+        ],
+    )
+    def test_are_not_kept_for_what_is_no_time_or_size(self, master, flights, towline, option, text, said):
+        done = towline("topic", "alter", flights, option, text, "--store", master)
+        assert done.status in (1, 2)
+        assert said in " ".join(done.err.replace("│", " ").split())
 
     def test_are_changed_step_by_step_and_deleted(self, master, towline):
         where = ("--store", master, "--json")

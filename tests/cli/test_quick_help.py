@@ -111,7 +111,7 @@ def test_the_overview_says_of_each_command_what_it_says_of_itself() -> None:
 
 class TestCompletion:
     def test_offers_commands(self) -> None:
-        assert completed("towline to") == ["topic"]
+        assert completed("towline to") == ["topic", "top"]
         assert completed("towline topic de") == ["describe", "delete"]
 
     def test_offers_options(self) -> None:

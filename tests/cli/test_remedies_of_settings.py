@@ -38,6 +38,50 @@ def test_what_changes_at_a_start_alone_and_what_a_start_overrules(typist: Typist
 
 
 @pytest.mark.parametrize(
+    ("kept", "error"),
+    [
+        ("put_waiting_max = 0\nfile_reserved_time = 24\n", "BadSetting"),
+        ("put_waiting_maximum = 7\nfile_reserved_time = 24\n", "UnknownSetting"),
+        ("put_waiting_max = \n", "UnreadableSettings"),
+    ],
+    ids=["a value that cannot be", "a key of another version", "no TOML"],
+)
+def test_what_was_kept_and_keeps_a_node_from_starting_is_taken_back(typist: Typist, kept: str, error: str) -> None:
+    start = f"towline master start --store {typist.store}"
+    typist.store.mkdir()
+    file = typist.store / "kept.toml"
+    file.write_text(kept, encoding="utf-8")
+    assert typist(start).document["error"] == error
+    [takes_back] = typist.refused(start)
+    typist.works(takes_back)
+    assert file.exists() == (error != "UnreadableSettings")
+    typist.works(start)
+    typist.works(f"towline put orders hello --store {typist.store}")
+
+
+def test_a_kept_change_is_taken_back_while_the_node_runs_and_when_it_is_down(typist: Typist) -> None:
+    start, where = f"towline master start --store {typist.store}", f"--store {typist.store}"
+    typist.works(start)
+    typist.works(f"towline config set put_waiting_max=500 log_level=ERROR --keep {where}")
+    typist.stop()
+    typist.works(start)
+    done = typist(f"towline config unset put_waiting_max {where}")
+    assert (done.document["forgotten"], done.document["settings"]) == (
+        {"put_waiting_max": 500},
+        {"put_waiting_max": 65_536},
+    )
+    [row] = typist(f"towline config get put_waiting_max {where}").document["settings"]
+    assert (row["value"], row["kept"]) == (65_536, False)
+    assert "put_waiting_max is 65536, now and after the next start" in typist.shown(
+        f"towline config unset put_waiting_max {where}"
+    )
+    typist.stop()
+    assert "log_level = ERROR is not kept any more" in typist.shown(f"towline config unset log_level {where}")
+    typist.works(start)
+    assert "log_level" not in typist.shown(f"towline config get {where}")
+
+
+@pytest.mark.parametrize(
     ("given", "also"),
     [
         ("enable_calc_filter_bit_map=true", "enable_consume_queue_ext=true"),

@@ -1,6 +1,7 @@
 """Types the commands of a refusal as a person would."""
 
 import json
+import random
 import re
 import shlex
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.processes.nodes import processes_of
+from towline.cluster.sample import FIRST_PORT, STEP, is_free
+from towline.route.nodes import PORTS
 from towline.start import home
 
 TOWLINE = (sys.executable, "-c", "from towline.start import main; main()")
@@ -34,6 +37,16 @@ def filled(command: str, **words: object) -> str:
         assert re.search(rf"\b{name}\b", command), f"{command} leaves no {name} open"
         command = re.sub(rf"\b{name}\b", str(value), command)
     return command
+
+
+def spread_ports(file: Path) -> None:
+    """Gives a cluster file ports that hardly any other has: two `cluster init` at a time find the same ones free."""
+    drawn = random.sample(range(FIRST_PORT, 32_000, STEP), 400)
+    bases = (base for base in drawn if all(is_free(base + above) for above in PORTS.values()))
+    text = file.read_text(encoding="utf-8")
+    file.write_text(
+        re.sub(r"^port = \d+", lambda _: f"port = {next(bases)}", text, flags=re.MULTILINE), encoding="utf-8"
+    )
 
 
 @dataclass(frozen=True)
@@ -64,6 +77,11 @@ class Typist:
         done = subprocess.run([*TOWLINE, *words], cwd=home(), capture_output=True, text=True, timeout=200)
         return Done(done.returncode, done.stdout, done.stderr)
 
+    def shown(self, command: str) -> str:
+        """What a person reads on standard output."""
+        words = [*TOWLINE, *shlex.split(command)[1:]]
+        return subprocess.run(words, cwd=home(), capture_output=True, text=True, timeout=200).stdout
+
     def refused(self, command: str, *more: str) -> list[str]:
         """What a refusal has in backticks."""
         done = self(command, *more)
@@ -81,7 +99,8 @@ class Typist:
 
     def stop(self) -> None:
         if processes_of(self.store):
-            self.works(f"towline master stop --store {self.store}")
+            done = self(f"towline master stop --store {self.store}")
+            assert "clean" in done.document, done
 
 
 def endpoint_of(typist: Typist) -> str:

@@ -120,10 +120,11 @@ class TestTheNodeItself:
         [
             AdminClient.node_status,
             AdminClient.node_stats,
+            AdminClient.node_segments,
             AdminClient.node_settings,
             lambda admin: admin.configure_node(broker_permission=4),
         ],
-        ids=["status", "statistics", "settings", "a change"],
+        ids=["status", "statistics", "segments", "settings", "a change"],
     )
     def test_is_not_asked_for_where_several_may_answer(
         self, node: Standin, ask: Callable[[AdminClient], object]

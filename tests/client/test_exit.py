@@ -72,6 +72,7 @@ def test_a_node_that_does_not_answer_is_not_waited_for_long(node: Standin, away:
 def test_a_child_of_a_fork_waits_for_nothing_of_its_parents(node: Standin) -> None:
     program = (
         f"producer = Producer(endpoint)\n{SEND}producer.flush()\nproducer.send_async(Message('new', b''))\n"
+        "import warnings\nwarnings.simplefilter('ignore')\n"  # Python 3.12 and later warn of a fork beside threads
         "child = os.fork()\n"
         "if not child:\n    sys.exit(7)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"

@@ -73,6 +73,7 @@ def test_a_unit_starts_its_node_in_front_on_its_store(files):
     ]
     assert keys["EnvironmentFile"] == ["/etc/towline/towline-demo-a-0.env"]
     assert (keys["KillMode"], keys["Restart"], keys["User"]) == (["mixed"], ["on-failure"], ["root"])
+    assert (keys["Type"], keys["TimeoutStartSec"], keys["WatchdogSec"]) == (["notify"], ["infinity"], ["60"])
     [slave] = service(files["10.0.0.8/towline-demo-a-1.service"])["ExecStart"]
     assert "echo slave start" in slave
 

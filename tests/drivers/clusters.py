@@ -40,8 +40,11 @@ class Cluster:
         for number in range(self._workers):
             self._worker(f"worker-{number}")
 
-    def submit(self, script: Path, *arguments: str, shipped: Path) -> subprocess.CompletedProcess[str]:
-        """spark-submit in a directory of its own, to its end. No task runs before every worker has an executor."""
+    def submit(
+        self, script: Path, *arguments: str, shipped: Path | None, driver: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """spark-submit in a directory of its own, to its end. No task runs before every worker has an executor.
+        `driver`: its Python, where that is another than the executors'."""
         conf = {
             "spark.cores.max": str(self._workers),
             "spark.scheduler.minRegisteredResourcesRatio": "1",
@@ -56,9 +59,11 @@ class Cluster:
             "spark.driver.extraJavaOptions": java_options(),
         }
         given = [word for pair in conf.items() for word in ("--conf", "=".join(pair))]
-        command = [HOME / "bin" / "spark-submit", "--master", self.url, "--py-files", shipped, *given, script]
+        given += [] if shipped is None else ["--py-files", str(shipped)]
+        command = [HOME / "bin" / "spark-submit", "--master", self.url, *given, script]
+        environment = self._environment() | ({"PYSPARK_DRIVER_PYTHON": driver} if driver else {})
         return subprocess.run(
-            [*map(str, command), *arguments], env=self._environment(), cwd=self.root, capture_output=True, text=True
+            [*map(str, command), *arguments], env=environment, cwd=self.root, capture_output=True, text=True
         )
 
     def executors_logs(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.typist import TYPED, Typist, filled
 from tests.requirements import need
 from tests.spark.stores import MadeStore
 from towline import pipeline
@@ -32,6 +33,28 @@ def test_stats_of_a_store_by_spark_submit_on_two_workers(tmp_path: Path):
         done = cluster.submit(script, "stats", "--store", str(made.root), "--by", "queue", shipped=shipped)
         assert done.returncode == 0, done.stdout + done.stderr + cluster.executors_logs()
         assert cluster.executors() == 2
+    assert_sums(json.loads(done.stdout.splitlines()[-1]), made)
+
+
+@pytest.mark.timeout(180)
+def test_executors_that_lack_the_package_get_the_zip_that_the_refusal_names(tmp_path: Path):
+    """The driver's Python has it: spark-submit is called where Towline is installed."""
+    problem = java_missing()
+    need({} if problem is None else {"java": problem})
+    made = MadeStore(tmp_path / "store").whole(900)
+    script, typist = tmp_path / "job.py", Typist(tmp_path)
+    assert pipeline.__file__ is not None
+    shutil.copy(Path(pipeline.__file__).with_name("__main__.py"), script)
+    job = ("stats", "--store", str(made.root), "--by", "queue")
+    with Cluster(tmp_path / "cluster", workers=1) as cluster:
+        refused = cluster.submit(script, *job, shipped=None, driver=sys.executable)
+        assert refused.returncode == 1, refused
+        said = json.loads(refused.stdout.splitlines()[-1])
+        [ships] = TYPED.findall(f"{said['sentence']}; {said['remedy']}")
+        assert "send it along, by --py-files FILE" in said["sentence"]
+        typist.works(filled(ships, FILE=tmp_path / "towline.zip"))
+        done = cluster.submit(script, *job, shipped=tmp_path / "towline.zip", driver=sys.executable)
+        assert done.returncode == 0, done.stdout + done.stderr + cluster.executors_logs()
     assert_sums(json.loads(done.stdout.splitlines()[-1]), made)
 
 

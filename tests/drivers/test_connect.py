@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from tests.pipeline.loop import Loop
+from tests.processes.nodes import TestNode, check_nothing_is_left, ending, free_port
 from tests.requirements import need
 from tests.spark.stores import MadeStore
 from towline.pipeline.archive import ArchiveOptions, archive
 from towline.pipeline.archive_manifest import Archive
 from towline.pipeline.session import java_missing
 
+from . import connect_client
 from .connect_server import connect_server
 from .test_cluster import assert_sums
 
@@ -81,3 +83,16 @@ def test_a_server_that_is_not_there_is_named_soon(store: MadeStore, port: str, s
     done = job(f"sc://127.0.0.1:{port}", "stats", "--store", store.root)
     assert done.returncode in (1, 2)
     assert said in document(done)["sentence"]
+
+
+def test_a_session_of_the_server_writes_through_the_sink_and_streams(url: str, tmp_path: Path) -> None:
+    node = TestNode("master", tmp_path / "node", listen_port=free_port(), ha_listen_port=0)
+    with ending(node):
+        node.start()
+        [endpoint] = node.facts["endpoints"]["remoting"]
+        words = [connect_client.__file__, url, endpoint, node.store.root, tmp_path / "checkpoint"]
+        done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == {topic: list(range(100)) for topic in ("batch", "streamed")}
+        assert node.stop()
+        check_nothing_is_left(node)

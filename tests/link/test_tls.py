@@ -253,7 +253,7 @@ def test_without_ca_the_systems_are_trusted(
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        ({"days": -1}, "has expired: it is to be renewed there"),
+        ({"days": 0}, "has expired: it is to be renewed there"),
         ({"host": "IP:127.0.0.2"}, "is not for '127.0.0.1'"),
         ({"host": "DNS:node.example"}, "is not for '127.0.0.1'"),
         ({"by": None}, r"is not trusted .* by \?ca=FILE"),
@@ -267,6 +267,23 @@ def test_a_certificate_of_no_use_is_refused_by_name(
     peer = TlsPeer(shown, f"ca={authority.certificate}")
     said = refused(peer)
     assert re.search(why, said), said
+    peer.close()
+
+
+def test_a_certificate_that_breaks_the_rules_is_told_from_one_that_nobody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = ssl.create_default_context
+    careless = certificate(tmp_path / "careless", name="careless", extensions="basicConstraints=CA:TRUE\n")
+
+    def strict(purpose: ssl.Purpose, **files: str) -> ssl.SSLContext:
+        context = default(purpose, **files)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # Python sets it from 3.13 on
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    peer = TlsPeer(certificate(tmp_path / "made", by=careless), f"ca={careless.certificate}")
+    assert "is not made by the rules (Basic Constraints of CA cert not marked critical)" in refused(peer)
     peer.close()
 
 

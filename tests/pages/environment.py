@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-import venv
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,9 +33,11 @@ def source_tree(target: Path) -> Path:
 class Environment:
     """Below `home`: `dist` with the wheel, and `venv`, which is empty at first. Nothing of the checkout is in reach."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, python: Path | None = None) -> None:
+        """Of `python`, or of the one that runs this."""
         self.home, self.programs = home, home / "venv" / "bin"
-        venv.create(home / "venv", with_pip=True)
+        home.mkdir(exist_ok=True)
+        subprocess.run([python or sys.executable, "-m", "venv", home / "venv"], check=True, capture_output=True)
         constraints = home / "constraints.txt"
         constraints.write_text("\n".join(pinned()))
         known = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}

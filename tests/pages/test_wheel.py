@@ -36,9 +36,12 @@ OTHERS: Final = ("", "bash", "java", "json", "toml")  # synopses, other language
 # Pages with blocks of code that are not typed here, and why.
 ELSEWHERE: Final = {
     "client.md": "its text is that of docstrings, not output; tests/processes/test_pages.py runs its two blocks",
+    "web.md": "it serves until Ctrl-C, beside a browser: tests/web runs the command",
+    "metrics.md": "it shows hundreds of lines, by curl; tests/metrics asks the same of nodes",
     "benchmarks.md": "`towline bench peers` is for a checkout",
     "operations.md": "its load test takes minutes; tests/loadtest runs it. The rest is typed",
     "spark-cluster.md": "tests/drivers runs it, with a cluster, an object store and a server of Spark Connect",
+    "kafka-exchange.md": "needs log directories of Kafka; tests/kafka/exchange/test_page.py makes them and types it",
     "rocketmq-client.md": "needs a broker of RocketMQ; tests/interop runs it",
 }
 
@@ -141,6 +144,12 @@ def test_the_first_message_is_stored_and_read_within_a_minute_of_pip_install_and
     assert not processes_of(place.directory), "README stops what it starts"
 
 
+def test_the_page_of_the_first_five_minutes_runs(place: Installed) -> None:
+    page = _page("start")
+    _type(place, page, _found(page))
+    assert not processes_of(place.directory)
+
+
 @pytest.mark.parametrize("name", OF_A_NODE)
 def test_a_page_runs_with_the_node_that_readme_starts(name: str, place: Installed) -> None:
     place.shell(f"towline master start --store {place.directory}/store --set mapped_file_size_commit_log=16777216")
@@ -172,7 +181,7 @@ def test_the_page_about_spark_runs_and_prints_what_it_says(place: Installed) -> 
 
 
 def test_every_page_with_code_is_typed_or_named_with_a_reason() -> None:
-    typed_here = {PAGE.name, "testing.md", *(f"{name}.md" for name in OF_A_NODE)}
+    typed_here = {PAGE.name, "start.md", "testing.md", *(f"{name}.md" for name in OF_A_NODE)}
     code = re.compile(r"^```(python|sh)$", re.MULTILINE)
     with_code = {page.name for page in (ROOT / "docs").glob("*.md") if code.search(page.read_text(encoding="utf-8"))}
     assert with_code == typed_here | ELSEWHERE.keys()

@@ -73,7 +73,7 @@ def sat(monkeypatch):
         monkeypatch.setattr(harness, "Limits", lambda root, seconds: NoLimits())
         return made
 
-    monkeypatch.setattr(harness, "_versions", lambda systems: (dict.fromkeys(systems, "1"), {}))
+    monkeypatch.setattr(harness, "versions_of", lambda systems: (dict.fromkeys(systems, "1"), {}))
     return install
 
 

@@ -1,8 +1,10 @@
 """The Delta table over an archive has what its manifests name, for a reader that knows nothing of Towline."""
 
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -61,6 +63,18 @@ def test_every_message_is_a_row_and_a_later_run_adds_what_came_since(store, out)
     properties = asked(out, 'select "properties", "day" from t order by "commitLogOffset" limit 5')
     assert [dict(row["properties"]) for row in properties] == [row["properties"] for row in full(store)[:5]]
     assert [row["day"] for row in properties] == [row["storeTimestamp"].date() for row in full(store)[:5]]
+
+
+def test_duckdb_reads_the_files_that_the_table_names(store, tmp_path):
+    """By its own reader of Parquet."""
+    archived(store, str(tmp_path / "out"))
+    files = opened(str(tmp_path / "out")).file_uris()
+    session = duckdb.connect()
+    session.execute("SET TimeZone = 'UTC'")
+    columns = "topic, queueOffset, keys, body, storeTimestamp"
+    found = session.read_parquet(files).order("commitLogOffset").select(columns)
+    wanted = [(r["topic"], r["queueOffset"], r["keys"], r["body"], r["storeTimestamp"]) for r in full(store)]
+    assert [(*row[:-1], row[-1].astimezone(UTC)) for row in found.fetchall()] == wanted
 
 
 def test_files_are_passed_by_by_topic_day_and_statistics(store, out):

@@ -22,6 +22,9 @@ CLEAN_STEPS = {
     "reput.before_index_trim": 1,
 }
 
+# Steps of the retention of topics: tested in tests/processes/damage/test_retention.
+RETENTION_STEPS = {"reput.before_retention": 1, "reput.in_retention": 1, "reput.before_retention_trim": 2}
+
 # Steps of a backlog of many queues, and of extension units: tested in test_kill_reput. Some are on every batch's way.
 GATHER_STEPS = ("reput.in_settle", "reput.in_queues", "reput.before_ends", "reput.before_dispatched")
 EXTENSION_STEPS = ("reput.before_bitmaps", "reput.before_entries", "reput.before_ends")

@@ -8,7 +8,7 @@ from tests.etcd_server import EtcdServer
 from towline.errors import PositionsUnusable
 from towline.ha.leader.leadership import GroupView, Leadership
 from towline.log.state.in_sync_file import ids_of
-from towline.route.etcd import Etcd
+from towline.route.etcd import Access, Etcd
 from towline.runtime.positions import Duty, Position, State
 
 from .groups import Group
@@ -21,7 +21,9 @@ APPEARS_S: Final = 30.0
 class ElectingGroup(Group):
     """PUT_OK: on the disk of all nodes in sync, two at least. `cluster` keeps groups in one etcd apart."""
 
-    def __init__(self, root: Path, count: int, etcd: EtcdServer, **settings: object) -> None:
+    def __init__(
+        self, root: Path, count: int, etcd: EtcdServer, access: Access | None = None, **settings: object
+    ) -> None:
         self.cluster = f"{root.name}-{count}"
         given = {
             "etcd_endpoints": etcd.url,
@@ -30,7 +32,7 @@ class ElectingGroup(Group):
             "total_replicas": count,
         }
         super().__init__(root, count, **(given | settings))
-        self._etcd = Etcd([etcd.url], timeout_s=5.0)
+        self._etcd = Etcd([etcd.url], 5.0, access or Access())
 
     @property
     def endpoint(self) -> str:

@@ -20,7 +20,7 @@ from towline.cli.cluster_files import units
 from towline.cli.cluster_nodes import ObservedGroup, observe
 from towline.cluster.state import GroupState, group_state
 from towline.cluster.units import unit_name
-from towline.node.report.status import node_facts
+from towline.node.report.running import node_facts
 from towline.parent import die_with_parent
 from towline.places import Store
 from towline.route.file import read_cluster

@@ -9,8 +9,11 @@ import json
 import select
 import sys
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from towline.errors import NotInLog
 from towline.format.record.blank import MAGIC as BLANK_MAGIC
@@ -18,8 +21,6 @@ from towline.format.record.record import decode
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.node.process.context import runtime_of
 from towline.runtime.positions import Position, Positions
-
-HELD_MAX = 4  # segments whose bytes are looked at again after they were deleted
 
 
 def scan_segment(log: CommitLogReader, base: int, low: int, end: int) -> int:
@@ -37,11 +38,32 @@ def scan_segment(log: CommitLogReader, base: int, low: int, end: int) -> int:
     return found
 
 
+class HeldSegments:
+    """Segments that were read to their end: each stays mapped until its file is deleted, then it is looked at again."""
+
+    def __init__(self, log: CommitLogReader) -> None:
+        self._log = log
+        self._held: dict[int, tuple[NDArray[np.uint8], int]] = {}
+
+    def hold(self, base: int, array: NDArray[np.uint8]) -> None:
+        if base not in self._held:
+            self._held[base] = array, zlib.crc32(array)
+
+    def check(self) -> int:
+        """Every one has the bytes it had; how many were deleted since the last look. These go."""
+        gone = [base for base in self._held if not self._log.queue.path_of(base).exists()]
+        for base, (array, before) in self._held.items():
+            assert zlib.crc32(array) == before, f"segment {base} changed, deleted: {base in gone}"
+        for base in gone:
+            del self._held[base]
+        return len(gone)
+
+
 def main(store: Path, segment_size: int) -> Counter[str]:
     positions = Positions.open(runtime_of(store).positions, writable=False)
     log = CommitLogReader(store / "commitlog", segment_size)
+    held = HeldSegments(log)
     met: Counter[str] = Counter()
-    held: deque[tuple[int, object, int]] = deque(maxlen=HELD_MAX)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     while not select.select([sys.stdin], [], [], 0)[0]:
@@ -55,13 +77,11 @@ def main(store: Path, segment_size: int) -> Counter[str]:
                 met["not in log"] += 1
                 break
             if base + segment_size <= end:
-                held.append((base, array, zlib.crc32(array)))
+                held.hold(base, array)
             base += segment_size
-        for base, array, before in held:
-            gone = not log.queue.path_of(base).exists()
-            assert zlib.crc32(array) == before, f"segment {base} changed, deleted: {gone}"
-            met["held after deletion"] += gone
+        met["held after deletion"] += held.check()
         met["scans"] += 1
+    met["held after deletion"] += held.check()
     return met
 
 

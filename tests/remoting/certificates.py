@@ -4,8 +4,17 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tests.requirements import need
+
+# As RFC 5280 wants them: Python looks at them from 3.13 on.
+EXTENSIONS: Final = """\
+basicConstraints=critical,CA:TRUE
+keyUsage=critical,digitalSignature,keyEncipherment,keyCertSign
+subjectKeyIdentifier=hash
+authorityKeyIdentifier=keyid
+"""
 
 
 @dataclass(frozen=True)
@@ -23,20 +32,23 @@ def certificate(
     name: str = "127.0.0.1",
     by: Certificate | None = None,
     days: int = 2,
+    extensions: str = EXTENSIONS,
+    subject: str = "",
 ) -> Certificate:
-    """A fresh one in this directory, signed `by` another or by its own key. Of -1 `days` it has expired."""
+    """A fresh one in this directory, signed `by` another or by its own key. Of 0 `days` it has expired.
+    `subject`: in place of the common name `name`."""
     if shutil.which("openssl") is None:
         need({"openssl": "openssl is not installed: Debian has it as openssl"})
     directory.mkdir(parents=True, exist_ok=True)
     made, asked = Certificate(directory / "node.crt", directory / "node.key"), directory / "node.csr"
-    words: list[object] = ["req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"]
-    more = ["-addext", f"subjectAltName={host}", "-addext", "basicConstraints=CA:TRUE"]
-    _openssl(*words, *more, "-out", asked, "-keyout", made.key)
+    _openssl(
+        "req", "-newkey", "rsa:2048", "-nodes", "-subj", subject or f"/CN={name}", "-out", asked, "-keyout", made.key
+    )
+    more = directory / "node.ext"
+    more.write_text(f"subjectAltName={host}\n{extensions}")
     own = ["-signkey", made.key]
     signer = own if by is None else ["-CA", by.certificate, "-CAkey", by.key, "-CAcreateserial"]
-    _openssl(
-        "x509", "-req", "-in", asked, *signer, "-days", days, "-copy_extensions", "copyall", "-out", made.certificate
-    )
+    _openssl("x509", "-req", "-in", asked, *signer, "-days", days, "-extfile", more, "-out", made.certificate)
     return made
 
 

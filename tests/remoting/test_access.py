@@ -9,11 +9,13 @@ import pytest
 
 from tests.processes.nodes import check_nothing_is_left, ending
 from tests.processes.waiting import await_
-from towline.format.remoting.codes import RequestCode, ResponseCode
+from towline.format.remoting.codes import RequestCode, RequestRefused, ResponseCode
 from towline.format.remoting.command import Command, Form
 from towline.format.remoting.signing import ACCESS_KEY, SIGNATURE, signature
-from towline.link.keys import make_node_keys, new_key, revoke_key
-from towline.remoting.access import roles_for
+from towline.link.keys import AuthorizedKeys, change_key, make_node_keys, new_key, revoke_key
+from towline.remoting.access import REVOKED_EVERY_MS, Access
+from towline.remoting.connections import Connection
+from towline.remoting.needs import roles_for
 from towline.runtime.remoting_counts import Ending
 
 from .conftest import RemotingNode, remoting_node
@@ -131,6 +133,65 @@ def test_a_connection_ends_when_its_key_is_revoked_also_where_nothing_is_asked(n
         new_key(keys, "idle", ["producer"])  # another key, of the same name
         await_(lambda: node.ended(Ending.REVOKED) > before, 10.0, "the end of the connection")
         assert client.socket.recv(1) == b""
+
+
+def test_a_change_that_a_request_shows_first_is_noticed_all_the_same(tmp_path: Path) -> None:
+    """Else a member of a group that its key does not reach any more would stay in it."""
+    make_node_keys(tmp_path / "ring")
+    secret = json.loads(new_key(tmp_path / "ring", "app", ["consumer"]).read_text())["access"]
+    ring = AuthorizedKeys(tmp_path / "ring")
+    access, shown = Access(ring), peer()
+
+    def asks() -> None:
+        fields = {"consumerGroup": "g", ACCESS_KEY: "app"}
+        said = signature(Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields), secret).decode()
+        access.check(Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields=fields | {SIGNATURE: said}), shown)
+
+    def look(now_ms: int) -> list[Connection]:
+        connections: Any = [shown]
+        return access.look_for_changes(connections, now_ms)
+
+    asks()
+    assert look(0) == []
+    change_key(tmp_path / "ring", "app", ["consumer:bills"], ["g"])
+    access._known_until = 0.0  # as if what it knows of the ring were a second old
+    asks()
+    assert shown.permit is not None
+    assert shown.permit.is_limited, "the request has shown it"
+    assert look(REVOKED_EVERY_MS - 1) == [], "not yet"
+    assert look(REVOKED_EVERY_MS) == [shown]
+    assert look(2 * REVOKED_EVERY_MS) == []
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.SEND_REPLY_MESSAGE, RequestCode.RECALL_MESSAGE, RequestCode.END_TRANSACTION]
+)
+def test_a_consumer_s_key_with_groups_neither_replies_nor_recalls(tmp_path: Path, code: RequestCode) -> None:
+    """It may greet as a producer of ours and send, for it gives messages back."""
+    make_node_keys(tmp_path / "ring")
+    secret = json.loads(new_key(tmp_path / "ring", "app", ["consumer:bills"], ["g"]).read_text())["access"]
+    access = Access(AuthorizedKeys(tmp_path / "ring"))
+    for asked, refused in ((RequestCode.SEND_MESSAGE, False), (code, True)):
+        fields = {"topic": "%RETRY%g", ACCESS_KEY: "app"}
+        said = signature(Command(asked, fields=fields), secret).decode()
+        request = Command(asked, fields=fields | {SIGNATURE: said})
+        if refused:
+            with pytest.raises(RequestRefused, match=f"request {code} is for admin or producer, and 'app' is consumer"):
+                access.check(request, peer())
+        else:
+            access.check(request, peer())
+
+
+def peer() -> Connection:
+    """As much of a connection as its rights are kept on."""
+    found: Any = Shown()
+    return found
+
+
+class Shown:
+    def __init__(self) -> None:
+        self.key = self.permit = None
+        self.has_greeted, self.is_open = False, True
 
 
 def test_every_request_has_somebody_who_may_ask_for_it() -> None:

@@ -9,13 +9,15 @@ from typing import Any, Final
 
 import pytest
 
+from tests.ha.rocketmq.raw_slave import client_port
+from tests.processes.nodes import ending, free_port
 from tests.processes.waiting import await_
 from towline.format.remoting import headers, pops
 from towline.format.remoting.codes import RequestCode
 from towline.format.remoting.command import Form
 from towline.remoting.refused import ABSENT
 
-from .conftest import RemotingNode
+from .conftest import RemotingNode, remoting_node
 from .raw import RawClient
 from .reading import messages
 
@@ -76,6 +78,11 @@ HEADERS: Final = {
     RequestCode.WIPE_WRITE_PERM_OF_BROKER: headers.OfBroker,
     RequestCode.ADD_WRITE_PERM_OF_BROKER: headers.OfBroker,
     RequestCode.VIEW_BROKER_STATS_DATA: headers.StatsOf,
+    RequestCode.REGISTER_BROKER: headers.OfOneBroker,
+    RequestCode.UNREGISTER_BROKER: headers.OfOneBroker,
+    RequestCode.QUERY_DATA_VERSION: headers.OfOneBroker,
+    RequestCode.BROKER_HEARTBEAT: headers.OfOneBroker,
+    RequestCode.GET_BROKER_MEMBER_GROUP: headers.OfGroupOfBrokers,
     RequestCode.POP_MESSAGE: pops.PopMessage,
     RequestCode.ACK_MESSAGE: pops.AckMessage,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: pops.ChangeInvisibleTime,
@@ -87,7 +94,10 @@ EMPTY: Final = (RequestCode.GET_BROKER_CLUSTER_INFO, RequestCode.GET_ALL_TOPIC_L
                 RequestCode.GET_BROKER_RUNTIME_INFO, RequestCode.GET_BROKER_CONFIG,
                 RequestCode.GET_ALL_PRODUCER_INFO, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
                 RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, RequestCode.GET_NAMESRV_CONFIG,
-                RequestCode.GET_BROKER_HA_STATUS)  # fmt: skip
+                RequestCode.GET_BROKER_HA_STATUS, RequestCode.EXCHANGE_BROKER_HA_INFO,
+                RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET,
+                RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, RequestCode.GET_TIMER_CHECK_POINT,
+                RequestCode.GET_TIMER_METRICS)  # fmt: skip
 # Requests whose body is lines of name=value.
 LINES: Final = (RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG)
 # Bodies that are no JSON.
@@ -159,7 +169,8 @@ USUAL: Final = {
     "topic": TOPIC, "producer_group": GROUP, "consumer_group": GROUP, "group": GROUP, "queue_id": "0", "key": "k",
     "client_id": ID, "group_name": GROUP, "src_group": GROUP,
     "dest_group": GROUP, "compare_group": GROUP, "cluster": "DefaultCluster", "namespace": "n", "timestamp": "1",
-    "broker_name": "towline", "stats_name": "TOPIC_PUT_NUMS", "stats_key": TOPIC, "count": "1", "index": "0",
+    "broker_name": "towline", "cluster_name": "DefaultCluster", "broker_id": "1", "broker_addr": "127.0.0.1:1",
+    "stats_name": "TOPIC_PUT_NUMS", "stats_key": TOPIC, "count": "1", "index": "0",
     "recall_handle": "djEgRXh0cmVtZSBiIDE3OTk5OTk5OTk5OTkgSw==", "default_topic": "TBW102",
     "max_msg_nums": "1", "invisible_time": "1000", "extra_info": "0 1 1000 0 0 b 0 0", "poll_time": "0",
     "properties": "TAGS\x01A\x02", "msg_id": "K", "perm": "6", "read_queue_nums": "1", "write_queue_nums": "1",
@@ -177,6 +188,18 @@ JSON_VALUES: Final[tuple[Any, ...]] = (
     None, True, -1, 1 << 31, 1 << 63, 1 << 70, 1.5, float("nan"), "", "\x01" * 255, "\ud800", "x" * 255, "\u00fc" * 255,
     "\u00fc" * 256, [], {}, [[]], [None], [{}], {"a": {}}, "%RETRY%" + GROUP, "BROADCASTING", "SQL92", [1] * 2_000,
 )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RemotingNode]:
+    """Brokers of RocketMQ may follow it, so that it answers what they ask too."""
+    made = remoting_node(tmp_path_factory.mktemp("extreme") / "store")
+    made.port = client_port()
+    made.flags += ["--set", f"listen_port={made.port}", "--set", f"rocketmq_ha_port={free_port()}"]
+    with ending(made):
+        made.start()
+        yield made
+        assert made.stop()
 
 
 def requests() -> Iterator[tuple[int, dict[str, str], bytes]]:

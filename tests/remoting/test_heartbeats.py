@@ -16,6 +16,7 @@ from towline.format.remoting.command import Command, Form
 from towline.format.remoting.consumers import Heartbeat, read_heartbeat
 from towline.format.remoting.headers import UnregisterClient
 from towline.limits import MIB
+from towline.link.keys import Key
 from towline.remoting.clients import CLIENTS_MAX, KEPT_MAX, MEMBERS_MAX, Clients, cost_of
 from towline.remoting.connections import Connection
 from towline.remoting.consumers import LISTED_MAX, RETRY_TOPICS_MAX, Consumers
@@ -37,6 +38,8 @@ class Peer:
         self.client_ids: set[str] = set()
         self.half_groups: set[str] = set()
         self.peer = "127.0.0.1", 1
+        self.key: Key | None = None
+        self.is_open = True
 
 
 def said(
@@ -70,8 +73,9 @@ def counts(tmp_path: Path) -> RemotingCounts:
     return RemotingCounts(Positions.create(tmp_path / "positions", 1))
 
 
-def connection() -> Connection:
+def connection(key: str = "") -> Connection:
     found: Any = Peer()
+    found.key = Key(key, ("producer",), "") if key else None
     return found
 
 
@@ -106,7 +110,7 @@ def test_a_heartbeat_beyond_the_members_that_are_taken_is_refused(counts: Remoti
         clients.heartbeat(peer, BEAT, beat("late", consumers=1))
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
     clients.heartbeat(peer, BEAT, beat("producer", producers=5))
-    clients.unregister(UnregisterClient(client_id="c3", consumer_group="c3-g7"))
+    clients.unregister(peer, UnregisterClient(client_id="c3", consumer_group="c3-g7"))
     clients.heartbeat(peer, BEAT, beat("late", consumers=1))
 
 
@@ -120,6 +124,27 @@ def test_a_client_that_is_refused_for_its_connection_stays_where_it_was(counts: 
     assert clients.connection_of("moving") is first
 
 
+def test_who_has_another_key_cannot_speak_for_a_client_that_is_there(counts: RemotingCounts) -> None:
+    """He would get its replies, and take it out of its groups."""
+    clients, his, other = Clients(counts), connection("his"), connection("other")
+    leaves = UnregisterClient(client_id="c1", producer_group="p0")
+    clients.heartbeat(his, BEAT, beat("c1", producers=1))
+    for speak in (lambda: clients.heartbeat(other, BEAT, beat("c1")), lambda: clients.unregister(other, leaves)):
+        with pytest.raises(RequestRefused, match="'c1' is connected with another key than 'other'") as refused:
+            speak()
+        assert refused.value.code == ResponseCode.NO_PERMISSION
+    assert clients.connection_of("c1") is his
+    assert clients.producer_groups == ["p0"]
+    again = connection("his")
+    clients.heartbeat(again, BEAT, beat("c1", producers=1))
+    assert clients.connection_of("c1") is again, "its own key may, from wherever it comes"
+    again.is_open = False
+    clients.heartbeat(other, BEAT, beat("c1", producers=1))
+    assert clients.connection_of("c1") is other, "nobody is there any more"
+    clients.unregister(other, leaves)
+    assert clients.find("c1") is None
+
+
 def test_whatever_clients_do_what_is_kept_is_that_of_those_who_are_there(counts: RemotingCounts) -> None:
     chance = random.Random(18)
     clients, peers = Clients(counts), [connection() for _ in range(4)]
@@ -130,7 +155,7 @@ def test_whatever_clients_do_what_is_kept_is_that_of_those_who_are_there(counts:
                 clients.ended(peer)
             case 1:
                 group = f"{name}-g{chance.randrange(4)}"
-                clients.unregister(UnregisterClient(client_id=name, producer_group="p0", consumer_group=group))
+                clients.unregister(peer, UnregisterClient(client_id=name, producer_group="p0", consumer_group=group))
             case 2:
                 clients.sent_half(peer, f"half{chance.randrange(5)}")
             case _:

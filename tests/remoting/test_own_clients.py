@@ -300,6 +300,8 @@ BAD = {
     "a kind of nobody": [b"\1\0\0\0\1\xee"],
     "an answer": [b"\1\0\0\0\x16" + bytes([Kind.PUT_ANSWER]) + bytes(21)],
     "a question of no JSON": [b"".join([b"\2\0\0\0\x09\0\0\0\2", ASK.pack(Kind.ASK, 1), b"[]"])],
+    "a question whose op is a list": [b"".join([b"\2\0\0\0\x09\0\0\0\x09", ASK.pack(Kind.ASK, 1), b'{"op":[]}'])],
+    "a question without an op": [b"".join([b"\2\0\0\0\x09\0\0\0\2", ASK.pack(Kind.ASK, 1), b"{}"])],
     "a put cut": [b"".join([b"\2\0\0\0\x05\0\0\0\2", bytes([Kind.PUT]) + bytes(4), b"xx"])],
     "a put without groups": [b"".join([b"\2\0\0\0\x1c\0\0\0\2", bytes([Kind.PUT]) + bytes(27), b"xx"])],
 }  # fmt: skip

@@ -98,7 +98,7 @@ def test_a_host_that_the_certificate_does_not_name_is_refused(node: TlsNode) -> 
 
 
 def test_an_expired_certificate_is_refused(tmp_path: Path, authority: Certificate) -> None:
-    old = certificate(tmp_path / "old", by=authority, days=-1)
+    old = certificate(tmp_path / "old", by=authority, days=0)
     node = tls_node(tmp_path / "store", old, authority.certificate)
     with ending(node):
         node.start()

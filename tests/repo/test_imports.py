@@ -173,6 +173,7 @@ PLANTED = [
         "__init__.py imports towline.log.commitlog.commit_log",
     ),
     ("towline/__init__.py", "from towline.client.producer import Producer", "__init__.py imports towline.client"),
+    ("towline/aio/__init__.py", "from towline.client.message import Message", "__init__.py imports towline.client"),
     (
         "towline/log/commitlog/x.py",
         "from .commit_log import _walk",

@@ -27,7 +27,7 @@ SPOKEN_OF = {
     ("towline/cluster/sample.py", "keys new"),
     ("towline/cluster/units.py", "cluster units"),
     ("towline/link/tls.py", "keys new"),
-    ("towline/node/supervise/changing.py", "config set --keep"),
+    ("towline/node/process/kept_settings.py", "config set --keep"),
     ("towline/runtime/settings_doc.py", "config set --keep"),
     ("towline/runtime/settings_model.py", "keys new"),
     ("towline/runtime/settings_model.py", "pipeline archive"),

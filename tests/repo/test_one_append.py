@@ -22,10 +22,12 @@ def callers() -> dict[str, set[str]]:
 
 
 def writers_of(position: str) -> set[str]:
-    """Files of the product that ask for the right to write a position; benchmarks stand in for processes."""
+    """Files of the product that ask for the right to write a position; benchmarks and the simulation stand in for
+    processes."""
     found = set()
     for source in sources():
-        for node in ast.walk(source.tree) if not source.is_test and source.path.parts[0] != "loadtest" else ():
+        stands_in = source.path.parts[0] == "loadtest" or source.path.parts[:2] == ("towline", "simulation")
+        for node in ast.walk(source.tree) if not (source.is_test or stands_in) else ():
             is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "writer"
             if is_call and any(isinstance(each, ast.Attribute) and each.attr == position for each in node.args):
                 found.add(str(source.path))
@@ -42,7 +44,8 @@ def test_that_function_is_called_for_rows_of_the_socket_and_for_entries_of_rings
 
 def test_the_kernels_that_store_are_called_by_the_appender_and_the_rings_alone():
     found = callers()
-    assert found["append_rows"] == {"master/put/append.py", "master/put/service.py", "loadtest/bench/kernel.py"}
+    benches = {"loadtest/bench/kernel.py", "peers/layouts/one_log.py"}
+    assert found["append_rows"] == {"master/put/append.py", "master/put/service.py"} | benches
     assert found["serve_ring"] == {"master/put/rings.py"}
 
 

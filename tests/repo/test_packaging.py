@@ -18,12 +18,15 @@ from .trees import IN_REPOSITORY_ONLY, PACKAGES, ROOT, Broken, Source, sources, 
 DISTRIBUTIONS = {
     "zmq": "pyzmq",
     "yaml": "pyyaml",
+    "opentelemetry": "opentelemetry-api",
     "pydantic_core": "pydantic",
     "llvmlite": "numba",
     "packaging": "pytest",
     "py4j": "pyspark",
     "nats": "nats-py",
     "xdist": "pytest-xdist",
+    "backports": "backports-zstd",
+    "compression": "backports-zstd",  # Python's own from 3.14 on
 }
 CLIENT = {"towline.client", "towline.start", "towline.places", *LAYERS["towline.client"]}
 
@@ -154,6 +157,14 @@ def test_the_wheel_contains_every_package_but_those_of_the_repository_alone():
     assert {folder for folder in folders if any(fnmatchcase(folder, pattern) for pattern in include)} == folders - own
 
 
+def test_the_wheel_has_every_file_of_the_live_page():
+    patterns = project()["tool"]["setuptools"]["package-data"]["towline.web"]
+    files = [f"static/{path.name}" for path in (ROOT / "towline" / "web" / "static").iterdir()]
+    left_out = [name for name in files if not any(fnmatchcase(name, pattern) for pattern in patterns)]
+    assert files
+    assert not left_out, f"pyproject.toml: add {left_out} to package-data of towline.web"
+
+
 def test_every_folder_with_python_files_in_it_is_a_package():
     folders = {source.path.parent for source in sources() if not source.is_test and source.path.parent.name}
     bare = sorted(str(folder) for folder in folders if not (ROOT / folder / "__init__.py").is_file())
@@ -172,7 +183,8 @@ def test_what_is_imported_is_declared_and_a_client_gets_by_on_the_dependencies_a
 
 
 @pytest.mark.parametrize(
-    ("extra", "brings"), [("demo", "server"), ("drill", "server"), ("pytest", "server"), ("loadtest", "cli")]
+    ("extra", "brings"),
+    [("demo", "server"), ("drill", "server"), ("pytest", "server"), ("loadtest", "cli"), ("web", "cli")],
 )
 def test_an_extra_brings_what_its_command_needs(extra, brings):
     assert declared(brings).keys() < declared(extra).keys()

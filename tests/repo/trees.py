@@ -7,12 +7,13 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[2]
-PROCESSES = ("master", "slave", "allocate", "flush", "reput", "serve", "ha", "remoting")
+PROCESSES = ("master", "slave", "allocate", "flush", "reput", "serve", "ha", "remoting", "metrics")
 FOLDERS = (*PROCESSES, "cli", "loadtest", "pipeline")  # at the top, and linked to from `towline`
+EXAMPLES = "examples"  # programs of users, which tests run: they are in no package
 PACKAGES = ("towline", "peers", "pyspark_towline")
 IN_REPOSITORY_ONLY = ("peers",)  # packages that no wheel contains
 TEXTS = {".py", ".md", ".toml", ".conf", ".txt", ".sh", ".golden", ""}
-NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__"}
+NOT_OURS = {".git", ".venv", "build", "dist", "site", "__pycache__"}
 
 
 @dataclass(frozen=True, order=True)
@@ -41,7 +42,8 @@ class Source:
 
     @property
     def is_test(self) -> bool:
-        return self.path.parts[0] == "tests"
+        """Of the tests, or a program of examples/, which they run: neither is packaged, and it has no layer."""
+        return self.path.parts[0] in ("tests", EXAMPLES)
 
     @property
     def package(self) -> str:

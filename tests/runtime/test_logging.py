@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from towline.runtime.logging import configure, stamp
+from towline.runtime.logging import adjust, complain, configure, stamp
 
 
 @pytest.fixture(autouse=True)
@@ -35,9 +35,10 @@ def test_json_holds_the_same(tmp_path):
     event = json.loads((tmp_path / "log").read_text())
     assert event.pop("time").endswith("Z")
     assert event == {
-        "duty": "flush",
-        "pid": os.getpid(),
         "level": "ERROR",
+        "process": "flush",
+        "pid": os.getpid(),
+        "logger": "flush",
         "message": "sync failed",
         "path": str(tmp_path),
     }
@@ -49,18 +50,18 @@ def test_an_event_is_one_line_whatever_it_says_and_its_traceback_with_it(tmp_pat
     try:
         raise ValueError("two\nlines")
     except ValueError:
-        log.exception("first\nsecond", extra={"text": "third\nfourth"})
+        log.exception("first\nsecond", extra={"text": "third\u2028fourth"})
     (line,) = (tmp_path / "log").read_text().splitlines()
     assert "ValueError" in line
-    assert "traceback" in line
+    assert "exception" in json.loads(line) if as_json else "traceback=" in line
     assert "first" in line
     assert "fourth" in line
 
 
 def test_a_fact_cannot_take_the_place_of_what_every_event_has(tmp_path):
-    configure("put", tmp_path / "log", json=True).info("began", extra={"duty": "flush", "level": 3})
+    configure("put", tmp_path / "log", json=True).info("began", extra={"logger": "flush", "level": 3})
     event = json.loads((tmp_path / "log").read_text())
-    assert (event["duty"], event["level"]) == ("put", "INFO")
+    assert (event["logger"], event["level"]) == ("put", "INFO")
 
 
 def test_events_below_info_are_left_out(tmp_path):
@@ -87,6 +88,31 @@ def test_a_second_call_replaces_the_first(tmp_path):
 def test_without_a_path_it_goes_to_standard_error(capsys):
     configure("put", None).info("hello")
     assert capsys.readouterr().err.endswith("INFO hello\n")
+
+
+def test_the_form_and_the_least_level_change_while_it_is_written(tmp_path):
+    log = configure("put", tmp_path / "log")
+    log.info("as text")
+    adjust("WARNING", json=True)
+    log.info("left out")
+    log.warning("as an object")
+    adjust("DEBUG", json=False)
+    log.debug("as text again")
+    first, second, third = (tmp_path / "log").read_text().splitlines()
+    assert first.endswith("INFO as text")
+    assert json.loads(second)["message"] == "as an object"
+    assert third.endswith(f"put[{os.getpid()}] DEBUG as text again")
+
+
+def test_why_a_process_ends_is_an_event_where_all_else_is(tmp_path, capsys):
+    configure("supervise", tmp_path / "log")
+    complain("master", "no room")
+    assert capsys.readouterr().err == "master: no room\n"
+    adjust("INFO", json=True)
+    complain("master", "no room")
+    assert capsys.readouterr().err == ""
+    event = json.loads((tmp_path / "log").read_text())
+    assert (event["logger"], event["level"], event["message"]) == ("master", "ERROR", "no room")
 
 
 @pytest.mark.parametrize(

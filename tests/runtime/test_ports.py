@@ -130,3 +130,23 @@ class TestRefusals:
         with pytest.raises(BadSetting, match="must differ") as raised:
             read_settings(None, {key: number}, {})
         assert raised.value.key == key
+
+
+class TestSlavesOfRocketmq:
+    def test_ask_for_topics_2_below_the_port_of_clients_wherever_that_is(self):
+        given = {"rocketmq_ha_port": 30_005}
+        assert read_settings(None, given, {}).fast_listen_port == 10_909
+        assert read_settings(None, given | {"listen_port": 30_000}, {}).fast_listen_port == 29_998
+
+    @pytest.mark.parametrize(
+        ("given", "said"),
+        [
+            pytest.param({"listen_port": 0}, "needs listen_port", id="no port for clients"),
+            pytest.param({"listen_port": 30_000, "fast_listen_port": 0}, "2 below", id="no port for topics"),
+            pytest.param({"listen_port": 30_000, "fast_listen_port": 29_999}, "2 below", id="another one for them"),
+            pytest.param({"listen_port": 30_005}, "must differ", id="one port twice"),
+        ],
+    )
+    def test_could_not_follow_such_a_node(self, given, said):
+        with pytest.raises(BadSetting, match=said):
+            read_settings(None, {"rocketmq_ha_port": 30_005, **given}, {})

@@ -6,6 +6,7 @@ import pytest
 
 from towline.errors import NotTheWriter, PositionsUnusable
 from towline.format.wire.refusals import Cause
+from towline.node.store.put_checks import Limits, store_state
 from towline.runtime.positions import (
     REMOTING_AT,
     REMOTING_LINES,
@@ -53,11 +54,39 @@ def test_every_line_of_the_file_has_one_use(positions):
     words += [positions.duty(duty)._at for duty in Duty] + [positions.duty(duty)._at + 8 for duty in Duty]
     words += [8 * line for line in range(64, 72)]  # refusals by cause
     words += [slave._at for slave in positions.slaves()] + [positions.delays._at]
+    words += [slave._at for slave in positions.rocketmq_slaves()]
     words += [8 * line for line in range(REMOTING_AT, REMOTING_AT + REMOTING_LINES)]
     words += [8 * line for line in range(TAKEN_AT, TAKEN_AT + TAKEN_LINES)]
     assert len(set(words)) == len(words)
     assert min(words) >= 8
     assert max(words) + 8 <= len(positions.words)
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [
+        pytest.param("10.1.2.3", "10.1.2.3:40001", id="IPv4"),
+        pytest.param("fe80::ffff:1%eth0", "[fe80::ffff:1]:40001", id="IPv6"),
+        pytest.param("::ffff:255.255.255.255", "255.255.255.255:40001", id="IPv4 in IPv6"),
+    ],
+)
+def test_a_slave_of_rocketmq_is_told_by_where_it_comes_from(positions, host, shown):
+    line = positions.rocketmq_slaves()[3]
+    line.join(host, 40_001, 500)
+    line.reach(900, 700)
+    (found,) = [each for each in Positions.open(positions.path).rocketmq_slaves() if each.connected]
+    assert (found.address, found.sent, found.reported) == (shown, 900, 700)
+    line.leave()
+    assert not found.connected
+
+
+def test_a_broker_whose_old_connection_is_not_found_dead_yet_counts_once(positions):
+    """Two brokers are to have a put: one of them reports it, its network breaks, and it is back before that shows."""
+    for place, (host, port, reported) in enumerate([("10.0.0.1", 1, 900), ("10.0.0.1", 2, 900), ("10.0.0.2", 1, 500)]):
+        positions.rocketmq_slaves()[place].join(host, port, reported)
+    assert [positions.rocketmq_reported(count) for count in (1, 2, 3)] == [900, 500, 0]
+    state = store_state(positions, Limits(waiting_max=1, flush_backlog_max=1, rocketmq_min=2), 0, stopping=False)
+    assert state.rocketmq == 2
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,8 @@ class TestTopics:
             "perm": 6,
             "order": False,
             "filter_type": "SINGLE_TAG",
+            "retention_ms": None,
+            "retention_bytes": None,
             "system": False,
         }
 
@@ -462,6 +464,26 @@ class TestByOffset:
         assert built.log.record(LAYOUT.size, built.end) == encode(inner)
         with pytest.raises(NoRecordHere, match="no queue holds"):
             ask(built, "query_offset", offset=LAYOUT.size)
+
+    def test_a_record_below_its_queues_minimum_is_found_by_nothing(self, build):
+        """As the retention of its topic cuts it; the log and the index still have it."""
+        built = build()
+        built.topics(t=1)
+        offsets = [built.append(keys="k", unique_key="u") for _ in range(4)]
+        built.dispatch()
+        built.ends.raise_min(built.ends.find(b"t", 0), 3)
+        assert ask(built, "bounds", topic="t").facts["queues"] == [{"queue": 0, "min": 3, "max": 4}]
+        for op in ("query_key", "query_unique_key"):
+            key = "k" if op == "query_key" else "u"
+            answer = ask(built, op, topic="t", key=key)
+            assert [bytes(record) for record in answer.records] == [built.records[offsets[3]]]
+            assert answer.facts["damaged"] == 0
+        with pytest.raises(NoRecordHere, match="number 2 of a queue is there, which begins at 3 by now"):
+            ask(built, "query_offset", offset=offsets[2])
+        assert ask(built, "query_offset", offset=offsets[3]).facts["found"] == 1
+        assert ask(built, "offset_by_time", topic="t", queue=0, time=0).facts == {"offset": 3}
+        assert ask(built, "store_times", places=[["t", 0, 2], ["t", 0, 3]]).facts["times"][0] == -1
+        assert ask(built, "queue_entries", topic="t", queue=0, offset=2).facts["entries"] == []
 
     def test_a_blank_is_none(self, build):
         built = build()

@@ -25,6 +25,6 @@ def test_every_block_about_spark_runs_and_prints_what_the_page_says(spark, direc
 def test_every_block_of_readme_runs(spark, directory):
     """What the demo prints is compared where it runs."""
     found = blocks_of_readme()
-    assert [block.code for block in found if block.code.startswith(MAKE)] == ["make demo\n", "make test\n"]
+    assert [block.code for block in found if block.code.startswith(MAKE)] == ["make demo\n"]
     read(Checkout(directory), README, found, STORES[README])
     assert not processes_of(directory), "README stops what it starts"

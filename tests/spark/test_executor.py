@@ -13,7 +13,7 @@ from .stores import MadeStore
 TASK = """
 import pickle, sys
 
-MISSING = {"numba", "llvmlite", "psutil", "pydantic", "zmq", "orjson", "lark", "mmh3", "lz4", "zstandard", "urllib3"}
+MISSING = {"numba", "llvmlite", "psutil", "pydantic", "zmq", "orjson", "lark", "mmh3", "lz4", "backports", "urllib3"}
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
@@ -49,7 +49,7 @@ def test_numpy_and_pyarrow_are_enough(tmp_path):
     """Spark sends the data source, a copy of the reader and the partition."""
     made = MadeStore(tmp_path / "store").whole(200)
     source = DefaultSource(CaseInsensitiveDict({"path": str(made.root)}))
-    for options in ({"readMode": "scan"}, {"readMode": "queue", "filterPushdown": "true"}):
+    for options in ({"readMode": "scan"}, {"readMode": "queue"}):
         source.options.update(options)
         reader = source.reader(source.schema())
         sent = pickle.dumps((source, reader, reader.partitions()))

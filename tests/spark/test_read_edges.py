@@ -5,16 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo
 
 from towline.format.files.checkpoint import Checkpoint
 from towline.format.record.record import record_size
+from towline.log.files.config_file import ConfigFile
 from towline.log.state.checkpoint_file import CheckpointFile
+from towline.log.state.queue_minima import NAME, QueueMinimum, minima_content
 from towline.spark import stores
 from towline.spark.errors import BadOption, MessagesGone
 from towline.spark.stores import StoreView
 
-from .reads import MODES, by_place, planned, read, read_plan, read_source, reader
+from .reads import MODES, by_place, planned, read, read_plan
 from .stores import NOON, SEGMENT, MadeStore
 
 # --- queues and log
@@ -53,6 +54,22 @@ def test_a_record_over_which_the_safe_end_lies_is_for_the_next_read(made: MadeSt
     assert by_place(read(made.root, readMode=mode)) == made.rows[:400]
     made.safe()
     assert by_place(read(made.root, readMode=mode)) == made.rows
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_retention_has_cut_is_read_from_the_log_where_nobody_asks_for_queues(tmp_path: Path, cut: bool) -> None:
+    """A few messages of many are read by their queues, but where queues and log do not give the same."""
+    made = MadeStore(tmp_path / "store").fill(600, topics=8).dispatch().safe()
+    if cut:
+        made.store.config.mkdir(exist_ok=True)
+        minimum = QueueMinimum(5, made.rows[100]["commitLogOffset"])
+        ConfigFile(made.store.config / NAME).save(minima_content({("TopicA", 0): minimum}))
+    wanted = [row for row in made.rows if row["topic"] == "TopicA"]
+    plan = planned(made.root, subscribe="TopicA")
+    assert plan.mode == ("scan" if cut else "queue")
+    assert by_place(read_plan(plan)) == wanted
+    assert planned(made.root, subscribe="TopicB").mode == "queue"
+    assert planned(made.root, subscribe="TopicA", startingOffsets='{"TopicA": {"0": 3}}').mode == "queue"
 
 
 # --- times
@@ -98,13 +115,6 @@ def test_each_queue_begins_and_ends_at_times_of_its_own(made: MadeStore, mode: s
     expected = [row for row in made.rows if is_wanted(row)]
     assert 0 < len(expected) < len(made.rows)
     assert by_place(rows) == expected
-
-
-def test_a_pushed_time_finds_what_was_stored_in_that_millisecond(made: MadeStore) -> None:
-    when = made.rows[123]["storeTimestamp"]
-    pushing = reader(path=str(made.root), filterPushdown="true")
-    list(pushing.pushFilters([EqualTo(("storeTimestamp",), when)]))
-    assert [row for row in read_source(pushing) if row["storeTimestamp"] == when] == [made.rows[123]]
 
 
 # --- cleaning

@@ -2,19 +2,11 @@
 
 import json
 import re
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThan,
-    Not,
 )
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
@@ -535,57 +527,6 @@ class TestSource:
         assert reader(path=str(empty.root)).partitions() == []
         assert read_source(reader(path=str(empty.root))) == []
         assert list(reader(path=str(empty.root)).read(InputPartition(None))) == []
-
-
-class TestPushedFilters:
-    """They narrow what is read; what they cannot say they leave to Spark, which looks at every row again anyway."""
-
-    def pushed(self, made, *filters):
-        taking = reader(path=str(made.root), filterPushdown="true")
-        assert list(taking.pushFilters(list(filters))) == list(filters)
-        return taking
-
-    def test_only_a_reader_that_was_asked_to_takes_filters(self, made):
-        plain = reader(path=str(made.root))
-        assert type(plain).pushFilters is DataSourceReader.pushFilters
-
-    @pytest.mark.parametrize(
-        ("filters", "wanted"),
-        [
-            ([EqualTo(("topic",), "TopicB")], lambda row: row["topic"] == "TopicB"),
-            ([In(("topic",), ("TopicB", "TopicC", None))], lambda row: row["topic"] in ("TopicB", "TopicC")),
-            (
-                [EqualTo(("topic",), "TopicB"), EqualTo(("queueId",), 1)],
-                lambda row: (row["topic"], row["queueId"]) == ("TopicB", 1),
-            ),
-            ([EqualTo(("uniqKey",), "U00000050")], lambda row: row["uniqKey"] == "U00000050"),
-            ([EqualTo(("tags",), "tag2")], lambda row: row["tags"] == "tag2"),
-            (
-                [GreaterThanOrEqual(("commitLogOffset",), 70_000), LessThan(("commitLogOffset",), 90_000)],
-                lambda row: 70_000 <= row["commitLogOffset"] <= 90_000,
-            ),
-            (
-                [GreaterThan(("storeTimestamp",), datetime.fromtimestamp(NOON / 1000 + 50, UTC))],
-                lambda row: row["storeTimestamp"].timestamp() >= NOON / 1000 + 50,
-            ),
-            ([EqualTo(("topic",), "TopicA"), EqualTo(("topic",), "TopicB")], lambda _: False),
-        ],
-        ids=["topic", "topics", "queue", "uniqKey", "tags", "offsets", "times", "none"],
-    )
-    def test_what_they_can_say(self, made, filters, wanted):
-        assert by_place(read_source(self.pushed(made, *filters))) == [row for row in made.rows if wanted(row)]
-
-    def test_they_show_nothing_that_is_hidden(self, tmp_path):
-        store = MadeStore(tmp_path / "store")
-        store.put("RMQ_SYS_TRACE_TOPIC", body=b"system")
-        store.dispatch().safe()
-        assert read_source(self.pushed(store, EqualTo(("topic",), "RMQ_SYS_TRACE_TOPIC"))) == []
-
-    @pytest.mark.parametrize(
-        "one", [Not(EqualTo(("topic",), "TopicA")), EqualTo(("flag",), 3), EqualTo(("tags",), "tag1||tag2")]
-    )
-    def test_what_they_cannot_say(self, made, one):
-        assert read_source(self.pushed(made, one)) == made.rows
 
 
 def parsed(made, **options):

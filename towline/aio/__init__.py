@@ -2,3 +2,9 @@
 
 A client has one thread for what waits (beside the producer's I/O thread), however many tasks use it.
 """
+
+from .admin import AsyncAdminClient
+from .consumer import AsyncConsumer, AsyncGroupConsumer
+from .producer import AsyncProducer
+
+__all__ = ["AsyncAdminClient", "AsyncConsumer", "AsyncGroupConsumer", "AsyncProducer"]

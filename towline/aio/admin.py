@@ -1,17 +1,20 @@
 """Questions to a node, and changes of it, for asyncio."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Unpack
 
 from towline.client.admin import AdminClient
+from towline.client.link.endpoints import Endpoints
 from towline.client.link.rpc import Reply
 
+from .options import AdminOptions
 from .threaded import Threaded, awaited
 
 
 class AsyncAdminClient(Threaded[AdminClient]):
     """`AdminClient` for asyncio: the same arguments and calls, each awaited. Any number of tasks may use it."""
 
-    def __init__(self, endpoint: Any, **options: Any) -> None:
+    def __init__(self, endpoint: Endpoints | Callable[[], Endpoints], **options: Unpack[AdminOptions]) -> None:
         super().__init__(AdminClient(endpoint, **options), "admin")
 
     async def ask(self, op: str, **facts: Any) -> Reply:
@@ -29,8 +32,10 @@ class AsyncAdminClient(Threaded[AdminClient]):
     delete_topic = awaited(AdminClient.delete_topic)
     node_status = awaited(AdminClient.node_status)
     node_stats = awaited(AdminClient.node_stats)
+    node_segments = awaited(AdminClient.node_segments)
     node_settings = awaited(AdminClient.node_settings)
     configure_node = awaited(AdminClient.configure_node)
+    forget_settings = awaited(AdminClient.forget_settings)
     bounds = awaited(AdminClient.bounds)
     by_key = awaited(AdminClient.by_key)
     by_unique_key = awaited(AdminClient.by_unique_key)

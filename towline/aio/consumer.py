@@ -11,15 +11,18 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, Unpack
 
 from towline.client.consumer import Consumer
 from towline.client.errors import ClientClosed
 from towline.client.group.consumer import GroupConsumer
 from towline.client.group.message import GroupMessage
+from towline.client.group.subscription import Topics
+from towline.client.link.endpoints import Endpoints
 from towline.client.message import ReceivedMessage
 from towline.errors import TowlineError
 
+from .options import ConsumerOptions, GroupConsumerOptions
 from .threaded import Client, Threaded, awaited
 
 SLICE_MS: Final = 250
@@ -109,7 +112,9 @@ class _Polled(Threaded[S], Generic[S, M]):
 class AsyncConsumer(_Polled[Consumer, ReceivedMessage]):
     """`Consumer` for asyncio: the same arguments; `async for`, and its calls, each awaited. For one task at a time."""
 
-    def __init__(self, endpoint: Any, topic: str, **options: Any) -> None:
+    def __init__(
+        self, endpoint: Endpoints | Callable[[], Endpoints], topic: str, **options: Unpack[ConsumerOptions]
+    ) -> None:
         client = Consumer(endpoint, topic, **options)
 
         def give_back(unseen: list[ReceivedMessage]) -> None:
@@ -143,7 +148,9 @@ class AsyncGroupConsumer(_Polled[GroupConsumer, GroupMessage]):
     not seen when it is cancelled, or leaves its loop, is not finished. Used by one task at a time.
     """
 
-    def __init__(self, endpoint: Any, group: str, topics: Any, **options: Any) -> None:
+    def __init__(
+        self, endpoint: Endpoints, group: str, topics: Topics, **options: Unpack[GroupConsumerOptions]
+    ) -> None:
         client = GroupConsumer(endpoint, group, topics, **options)
         super().__init__(client, "group consumer", lambda unseen: client.requeue(unseen[0]))
 

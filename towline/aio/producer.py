@@ -6,15 +6,17 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Unpack
 
 from towline.client.errors import ProducerFull, RequestTimeout
+from towline.client.link.endpoints import Endpoints
 from towline.client.message import Message, ReceivedMessage
 from towline.client.producer import Producer
 from towline.client.request import PendingReply
 from towline.client.send.futures import SendFuture, SendResult
-from towline.client.values import Serializer, prepared, serializer_of
+from towline.client.values import prepared, serializer_of, tracer_of
 
+from .options import ProducerOptions
 from .threaded import Threaded, awaited
 
 Outcome = asyncio.Future[SendResult]
@@ -27,11 +29,11 @@ class AsyncProducer(Threaded[Producer]):
     the thread of this class makes calls that wait.
     """
 
-    def __init__(
-        self, endpoint: Any, *, value_serializer: Serializer | Literal["json"] | None = None, **options: Any
-    ) -> None:
-        super().__init__(Producer(endpoint, **{"linger_ms": 0, **options}), "producer")
-        self._serialize = serializer_of(value_serializer)
+    def __init__(self, endpoint: Endpoints, **options: Unpack[ProducerOptions]) -> None:
+        self._serialize = serializer_of(options.pop("value_serializer", None))
+        self._traced = tracer_of(options.pop("tracing", False))  # here: the context is that of the task
+        options.setdefault("linger_ms", 0)
+        super().__init__(Producer(endpoint, **options), "producer")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: OrderedDict[asyncio.Future[Outcome], Message] = OrderedDict()  # for room
         self._finished: deque[tuple[Outcome, SendFuture]] = deque()
@@ -53,6 +55,7 @@ class AsyncProducer(Threaded[Producer]):
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         ready = prepared(message, self._serialize)
+        ready = ready if self._traced is None else self._traced(ready)
         sent = None if self._waiting else self._try_to_send(ready)
         return sent or await self._wait_to_send(ready)
 

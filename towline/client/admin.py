@@ -91,7 +91,7 @@ class AdminClient:
 
     def topics(self) -> list[dict[str, Any]]:
         """One dict for each topic: topic, write_queues, read_queues, perm (a sum of 4 read, 2 write), order,
-        filter_type, system."""
+        filter_type, system, retention_ms, retention_bytes (None: as long, or as much, as the log holds)."""
         return list(self.ask("topics").facts["topics"])
 
     def create_topic(
@@ -103,9 +103,14 @@ class AdminClient:
         write_queues: int | None = None,
         perm: int | None = None,
         order: bool | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
     ) -> dict[str, Any]:
-        """Makes a topic and returns it like one of `topics`; `queues` is for both kinds."""
-        more = _given(read_queues, write_queues, perm, order)
+        """Makes a topic and returns it like one of `topics`; `queues` is for both kinds.
+
+        Nobody reads messages that are older than `retention_ms`, or of a queue that has `retention_bytes` newer ones.
+        """
+        more = _given(read_queues, write_queues, perm, order, retention_ms, retention_bytes)
         return self.ask("create_topic", topic=topic, queues=queues, **more).facts
 
     def alter_topic(
@@ -116,12 +121,15 @@ class AdminClient:
         write_queues: int | None = None,
         perm: int | None = None,
         order: bool | None = None,
+        retention_ms: int | None = None,
+        retention_bytes: int | None = None,
     ) -> dict[str, Any]:
-        """What is None stays. The topic as it is then.
+        """What is None stays; a retention of -1 is taken away. The topic as it is then.
 
         Queues become fewer in two steps: the write queues, and when the others were read to their end, the read queues.
         """
-        return self.ask("alter_topic", topic=topic, **_given(read_queues, write_queues, perm, order)).facts
+        more = _given(read_queues, write_queues, perm, order, retention_ms, retention_bytes)
+        return self.ask("alter_topic", topic=topic, **more).facts
 
     def delete_topic(self, topic: str) -> dict[str, Any]:
         """The topic, and `log_offset`, before which the log holds its messages until they expire.
@@ -268,14 +276,21 @@ class AdminClient:
             check_one_node(self._endpoint() if callable(self._endpoint) else self._endpoint)
         return self._caller.ask(op, facts, more_ms + self._timeout_ms).facts
 
-    def node_status(self) -> dict[str, Any]:
-        """What `towline master status --json` prints."""
-        return self._ask_node("node_status")
+    def node_status(self, *, brief: bool = False) -> dict[str, Any]:
+        """What `towline master status --json` prints. With `brief`, for who asks often, without what takes long: the
+        memory of the processes, `disk` and `config_backups`."""
+        return self._ask_node("node_status", brief=brief)
 
     def node_stats(self, interval_ms: int = 1_000, *, top: int = 10, topic: str | None = None) -> dict[str, Any]:
         """What `towline stats --json` prints: counters, and rates over `interval_ms`, 10,000 at most; of the `top`
         busiest topics, or of the queues of one."""
         return self._ask_node("node_stats", interval_ms, interval_ms=interval_ms, top=top, topic=topic)
+
+    def node_segments(self) -> dict[str, Any]:
+        """The segments of the node's log: size, log_min, end, now_ms, reserved_ms (the age from which one is due to be
+        deleted), keeps (whether that waits for the archive), older (how many are left out), and segments, the oldest
+        first: base, modified_ms, allocated bytes, share in memory from 0 to 1, archived."""
+        return self._ask_node("node_segments")
 
     def node_settings(self) -> list[dict[str, Any]]:
         """One dict for each setting: key, value, default, live (the processes that take a change while the node runs,
@@ -290,6 +305,14 @@ class AdminClient:
         names those that only a start changes.
         """
         return self._ask_node("node_configure", CHANGE_MS, settings=settings, keep=keep)
+
+    def forget_settings(self, *keys: str) -> dict[str, Any]:
+        """Takes back what `configure_node` did to these settings of the running node, without keys to all that is kept.
+
+        Returns forgotten: what was kept of them, by key; settings: as they are then; next: as they are after the node's
+        next start; waiting and node as `configure_node` has them.
+        """
+        return self._ask_node("node_configure", CHANGE_MS, forget=keys)
 
     # --- transactions (asks the schedule process)
 
@@ -316,8 +339,16 @@ class AdminClient:
         self.close()
 
 
-def _given(read_queues: int | None, write_queues: int | None, perm: int | None, order: bool | None) -> dict[str, Any]:
+def _given(
+    read_queues: int | None,
+    write_queues: int | None,
+    perm: int | None,
+    order: bool | None,
+    retention_ms: int | None,
+    retention_bytes: int | None,
+) -> dict[str, Any]:
     given = {"read_queues": read_queues, "write_queues": write_queues, "perm": perm, "order": order}
+    given |= {"retention_ms": retention_ms, "retention_bytes": retention_bytes}
     return {name: value for name, value in given.items() if value is not None}
 
 

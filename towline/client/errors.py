@@ -76,11 +76,16 @@ class PutRefused(TowlineError, remedy=Remedy.FIX_CALL):
 
 
 class StoreBusy(PutRefused, remedy=Remedy.RETRY):
-    """The node could not take a put in all the time it had; nothing was stored."""
+    """The node could not take a put in all the time it had; nothing was stored. It may be sent again later."""
 
     attempts: int
     template = "{status}: {sentence} (sent {attempts} times)"
-    advice = "send again when the node has recovered: not one of these attempts was stored"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        again = "send again when the node has recovered: not one of these attempts was stored"
+        cause = read_sentence(self.sentence)[0]
+        return again if cause is Cause.REQUEST else f"{cause.remedy}; {again}"
 
 
 class DeliveryTimeout(TowlineError, remedy=Remedy.RETRY):

@@ -1,7 +1,6 @@
 """The producer: sends messages and returns what the node promises of each."""
 
 import os
-import secrets
 import socket
 import threading
 import time
@@ -39,7 +38,7 @@ from towline.link.unclosed import on_drop
 from .errors import AskRefused, ResultPending, UnknownGroup
 from .message import Message, ReceivedMessage
 from .request import PendingReply, PushedReplies, ReadReplies, Replies, Requester, reply_topic
-from .values import Serializer, prepared, serializer_of
+from .values import Propagator, Serializer, prepared, serializer_of, tracer_of
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -71,8 +70,11 @@ class Producer:
     check_crcs           the bodies of replies are compared with their CRC, as a consumer does
     value_serializer     makes bytes of what a message has as its body: "json", or a function. Bulk calls take bytes
     pass_over            of several groups, those without a master are passed over by messages without a sharding key
+    tracing              True: each message gets the trace context of its caller (OpenTelemetry; the extra `tracing`)
+                         as the properties `traceparent` and `tracestate`, for `towline.client.tracing.extract`, unless
+                         it has them. Or a propagator in the place of W3C's. Bulk calls send none
 
-    Raises InvalidEndpoint, ValueError. Nothing is connected before the first message.
+    Raises InvalidEndpoint, ValueError, MissingPackage. Nothing is connected before the first message.
     """
 
     def __init__(
@@ -96,20 +98,21 @@ class Producer:
         check_crcs: bool = True,
         value_serializer: Serializer | Literal["json"] | None = None,
         pass_over: bool = True,
+        tracing: Propagator | bool = False,
     ) -> None:
-        found, self._serialize = group_routes(endpoint), serializer_of(value_serializer)
-        self._serve, self._check_crcs = serve_of(endpoint, serve), check_crcs
+        found, self._traced, self._check_crcs = group_routes(endpoint), tracer_of(tracing), check_crcs
+        self._serve, self._serialize = serve_of(endpoint, serve), serializer_of(value_serializer)
+        self._prepares = self._serialize is not None or self._traced is not None
         if not 0 < batch_bytes_max <= REQUEST_SIZE_MAX:
             raise ValueError(f"batch_bytes_max is {batch_bytes_max}; 1 to {REQUEST_SIZE_MAX} are allowed")
         if in_flight_max < 1 or buffer_bytes_max < 1 or retries < 0 or linger_ms < 0:
             raise ValueError("in_flight_max and buffer_bytes_max are at least 1, retries and linger_ms at least 0")
-        self._timeout_ms, self._room_ms = delivery_timeout_ms, send_timeout_ms
-        self._batch_bytes_max = batch_bytes_max
+        self._timeout_ms, self._room_ms, self._batch_bytes_max = delivery_timeout_ms, send_timeout_ms, batch_bytes_max
         born_host = Host(_own_address(found[0].first), 0)
         origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above))
         rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, retry_unpromised, take_timeout_ms)
         facts = own_facts("producer", name or f"producer-{os.getpid()}", cluster)
-        self._client_id = f"{os.getpid()}@{secrets.token_hex(12)}"
+        self._client_id = f"{os.getpid()}@{os.urandom(12).hex()}"
         self._at_brokers = is_broker(found[0])
         if self._at_brokers:
             facts["client"] = self._client_id  # by which all brokers know who waits for replies
@@ -182,7 +185,7 @@ class Producer:
     def _add(
         self, message: Message, urgent: bool, room_ms: int, told: Told | None = None, wakes: bool = True
     ) -> SendFuture:
-        if message.key is not None or self._serialize is not None:
+        if message.key is not None or self._prepares:
             message = self.prepared(message)
         if self._spread is None and message.broker_name is None and not self._lots:
             route = self._session.routes.get(message.topic)
@@ -201,11 +204,12 @@ class Producer:
         return put(*place, message, urgent, room_ms, told, wakes)
 
     def prepared(self, message: Message) -> Message:
-        """The message with its body as bytes, and its `key` as the sharding key.
+        """The message with its body as bytes, its `key` as the sharding key, and its trace context, if it gets one.
 
         Raises UnserializableValue, IllegalProperty.
         """
-        return prepared(message, self._serialize)
+        ready = prepared(message, self._serialize)
+        return ready if self._traced is None else self._traced(ready)
 
     def _known_place(self, message: Message) -> tuple[str, Place | None]:
         """The group that the message itself chooses, or "", and where it goes if nobody has to be asked."""

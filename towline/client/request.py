@@ -11,7 +11,7 @@ reply topic, from the end that it had before the first request.
 """
 
 import logging
-import secrets
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -127,7 +127,7 @@ class Replies:
 
     def stamped(self, message: Message, timeout_ms: int) -> tuple[Message, PendingReply]:
         """The message as a request, and the pending reply. Raises IllegalProperty."""
-        pending = PendingReply(secrets.token_hex(16))
+        pending = PendingReply(os.urandom(16).hex())
         own = dict(message.properties or {})
         for name in _OF_REQUESTS:
             if name in own:

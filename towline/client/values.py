@@ -1,11 +1,12 @@
-"""An application's values as bodies, and bodies as values; and a message's key as it is stored."""
+"""An application's values as bodies, and bodies as values; a message's key as it is stored, and its trace context."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from towline.errors import IllegalProperty
+from towline.errors import IllegalProperty, MissingPackage
 
 from .errors import UnserializableValue
 from .message import Message
@@ -14,6 +15,14 @@ JSON: Final = "json"
 
 Serializer: TypeAlias = Callable[[Any], bytes]
 Deserializer: TypeAlias = Callable[[bytes], Any]
+Traced: TypeAlias = Callable[[Message], Message]
+_TRACING: Final = "towline.client.tracing"
+
+
+class Propagator(Protocol):
+    """What writes the context of its caller into a dict of texts, as a TextMapPropagator of OpenTelemetry does."""
+
+    def inject(self, carrier: dict[str, str]) -> None: ...
 
 
 def serializer_of(given: Serializer | Literal["json"] | None) -> Serializer | None:
@@ -26,6 +35,21 @@ def deserializer_of(given: Deserializer | Literal["json"] | None) -> Deserialize
     """The function that makes a value of a body; None where bodies are wanted. Raises ValueError."""
     found: Deserializer | None = _function(given, "value_deserializer", "loads")
     return found
+
+
+def tracer_of(given: Propagator | bool) -> Traced | None:
+    """The function that gives a message the trace context of its caller; None where that is not wanted. Raises
+    MissingPackage."""
+    if given is False:
+        return None
+    try:
+        inject: Any = import_module(_TRACING).inject  # loaded by those alone who want it
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "opentelemetry":
+            raise
+        raise MissingPackage("opentelemetry-api", "tracing") from None
+    traced: Traced = inject if given is True else partial(inject, propagator=given)
+    return traced
 
 
 def _function(given: object, option: str, of_json: str) -> Any:

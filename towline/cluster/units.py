@@ -16,6 +16,7 @@ from .derived import FILES, MASTER, SLAVE, given_to
 RUN: Final = Path("/run")
 COMPOSE: Final = "compose.yaml"
 STOP_S: Final = 120  # a node syncs, dispatches and hands its slaves what it has; then systemd kills
+WATCHDOG_S: Final = 60  # longer than a sync of a slow disk takes
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:/=@+-]+")
 
 _UNIT: Final = """\
@@ -27,7 +28,10 @@ Wants=network-online.target
 StartLimitIntervalSec=0
 
 [Service]
-Type=exec
+# It serves when it says so, and is started anew when one of its processes stands still for longer than WatchdogSec.
+Type=notify
+TimeoutStartSec=infinity
+WatchdogSec={watchdog_s}
 User={user}
 EnvironmentFile={environment}
 {directories}
@@ -119,6 +123,7 @@ def unit_of(cluster: Cluster, group: Group, node: Node, target: Target) -> str:
         directories="\n".join(_directories(cluster, node, target.user)),
         command=" ".join(map(systemd_word, command)),
         stop_s=STOP_S,
+        watchdog_s=WATCHDOG_S,
     )
 
 

@@ -4,6 +4,7 @@ A link lives as long as one connection. When that is lost, the caller closes the
 reconnection is not used, because frames sent across it are lost without an error (H20).
 """
 
+import select
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -238,8 +239,15 @@ def greet(link: wire.Link, timeout_ms: int) -> dict[str, Any]:
 
 
 def await_any(links: Iterable[wire.Link], timeout_ms: int) -> None:
-    """Waits until one of these links, which are being greeted, can go on."""
+    """Waits until one of these links, which are being greeted, can go on; without any link it waits all the same.
+
+    A link that was refused has nothing to wait for, and goes on at once: it says so.
+    """
+    greeted = tuple(links)
+    if not greeted:  # pyzmq would not wait at all, and who searches for a node that is down would spin
+        select.select([], [], [], timeout_ms / 1000)
+        return
     poller = new_poller()
-    for link in links:
+    for link in greeted:
         link.watch(poller)
     poller.poll(timeout_ms)

@@ -2,7 +2,8 @@
 
     server.secret.json      the CURVE key pair with which the nodes of a cluster know each other, mode 0600
     server.pem              the certificate that clients know the nodes by, and its private key, mode 0600
-    allowed/NAME.json       name, roles and public key of a client that may connect
+    allowed/NAME.json       name, roles and public key of a client that may connect, and `limits` of the roles to
+                            topics and groups (`permissions`)
     revoked/NAME.json       the same of a client that may not connect any more
     handed/NAME.secret.json the file for the client NAME, mode 0600: all that it needs
 
@@ -32,6 +33,19 @@ from zmq.utils import z85
 
 from towline.errors import Remedy, TowlineError
 
+from .permissions import (
+    ADMIN,
+    CONSUMER,
+    KINDS,
+    NO_LIMITS,
+    PRODUCER,
+    BadPattern,
+    Limits,
+    Permit,
+    read_limits,
+    read_roles,
+)
+
 log = logging.getLogger(__name__)
 
 ENVIRONMENT: Final = "TOWLINE_KEYS"  # path of a file that was handed out
@@ -39,18 +53,17 @@ RING_HOST: Final = "ring.towline.invalid"  # whom the certificate of a ring is f
 KEY_SIZE: Final = 40
 _KEY_BYTES: Final = 32
 ROLES: Final = {  # role of a key -> roles that its holder may greet with
-    "producer": frozenset({"producer"}),
-    "consumer": frozenset({"consumer"}),
-    "admin": frozenset({"admin", "producer", "consumer"}),
+    PRODUCER: frozenset({PRODUCER}),
+    CONSUMER: frozenset({CONSUMER}),
+    ADMIN: frozenset(KINDS),
 }
 NODE: Final = "node"  # the name, and the role, of who has the nodes' own key
 FORWARDER: Final = "forwarder"  # the role of a slave that hands on commits of its readers
 _ROLES_OF_NODES: Final = {NODE: frozenset({FORWARDER})}  # where clients come
-ADMIN: Final = "admin"
 ADMIN_ASKS: Final = frozenset(  # questions that change what is everybody's, or tell of the node itself
     {
         *("create_topic", "alter_topic", "delete_topic", "group_reset", "group_delete", "group_configure"),
-        *("node_status", "node_stats", "node_settings", "node_configure"),
+        *("node_status", "node_stats", "node_segments", "node_settings", "node_configure"),
     }
 )
 _MAKER: Final = "towline.node.ring_certificate"  # clients make none, and do not have what it takes
@@ -89,11 +102,14 @@ class Key:
     secret: str = ""  # the other half of `public`: of the nodes alone
     access: str = ""  # what its holder signs with
     certificate: str = ""  # of the nodes, PEM
+    limits: Limits = NO_LIMITS
 
     @property
     def may_greet_as(self) -> frozenset[str]:
+        """Who consumes in groups that are named is a producer too: for their retry topics, as `permit` says."""
         known = ROLES | _ROLES_OF_NODES
-        return frozenset().union(*(known[role] for role in self.roles))
+        gives_back = CONSUMER in self.roles and bool(self.limits.groups)
+        return frozenset({PRODUCER} if gives_back else ()).union(*(known[role] for role in self.roles))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +140,7 @@ class AuthorizedKeys:
         self._node = self.as_client
         self._seen: list[tuple[str, int, int, int]] | None = None
         self._names: dict[str, Key] = {}
+        self._permits: dict[Key, Permit] = {}
         _keys_in(_allowed(directory))
 
     @property
@@ -141,13 +158,26 @@ class AuthorizedKeys:
         key = self._names.get(name)
         return None if key is None else (key, access_secret(self.server.secret, key.public))
 
-    def revoked(self, keys: Iterable[Key]) -> set[Key]:
-        """Those of these keys that are not allowed any more, or not as they were: a new key may have the name of one
-        that was lost. None while the directory cannot be read: nobody new comes in then."""
+    def permit(self, key: Key) -> Permit:
+        """What the holder of this key may do: the same object for as long as the key is the same."""
+        found = self._permits.get(key)
+        if found is None:
+            found = self._permits[key] = Permit(key.name, key.roles, key.limits)
+        return found
+
+    def changed(self, keys: Iterable[Key]) -> dict[Key, Key | None]:
+        """Those of these keys that are not as they were: with the roles and limits that they have now, or None where
+        they are not allowed any more. A new key may have the name of one that was lost. None at all while the directory
+        cannot be read: nobody new comes in then."""
         self._refresh()
         if self._seen is None:
-            return set()
-        return {key for key in keys if key is not self._node and self._names.get(key.name) != key}
+            return {}
+        now = {key: self._names.get(key.name) for key in keys if key is not self._node}
+        return {
+            key: found if found is not None and found.public == key.public else None
+            for key, found in now.items()
+            if found != key
+        }
 
     def _refresh(self) -> None:
         """A directory's own time is not enough: `cp` fills a file after it was made, and two changes may share a tick.
@@ -169,6 +199,8 @@ class AuthorizedKeys:
         seen.sort()
         if seen != self._seen:
             self._names = {key.name: key for key in _keys_in(_allowed(self.directory), skipping=True)}
+            known = {self._node, *self._names.values()}
+            self._permits = {key: permit for key, permit in self._permits.items() if key in known}
             self._seen = seen
 
 
@@ -192,33 +224,47 @@ def make_node_keys(directory: Path) -> bool:
     return made or not known
 
 
-def new_key(directory: Path, name: str, roles: Sequence[str]) -> Path:
-    """Makes a key with these roles; returns the file for the client.
+def new_key(directory: Path, name: str, roles: Sequence[str], groups: Sequence[str] = ()) -> Path:
+    """Makes a key with these roles, `producer` or, for some topics alone, `producer:orders,orders-*`; it consumes in
+    these groups, none for every group. Returns the file for the client.
 
-    Raises BadKeys: no directory, a bad or taken name, a bad role.
+    Raises BadKeys: no directory, a bad or taken name, a bad role or pattern.
     """
     if not _NAME.fullmatch(name) or name in (NODE, "server"):
         raise BadKeys(name, "a key's name is letters, digits, dots, dashes and underscores, and not one of the nodes'")
-    unknown = [role for role in roles if role not in ROLES]
-    if unknown or not roles:
-        raise BadKeys(name, f"roles are {', '.join(ROLES)}; {', '.join(unknown) or 'none'} was given")
+    kinds, limits = _roles(name, roles, groups)
     nodes = AuthorizedKeys(directory).as_client
     if (_allowed(directory) / f"{name}.json").exists():
         raise BadKeys(name, "there is such a key; revoke it first, or choose another name")
-    allowed = Key(name, tuple(dict.fromkeys(roles)), zmq.curve_keypair()[0].decode())
+    allowed = Key(name, kinds, zmq.curve_keypair()[0].decode())
     handed = directory / "handed" / f"{name}.secret.json"
     access = access_secret(nodes.secret, allowed.public)
     _write(handed, replace(allowed, access=access, certificate=nodes.certificate), _SECRET_MODE)
-    _write(_allowed(directory) / f"{name}.json", allowed, _PUBLIC_MODE)
+    _write(_allowed(directory) / f"{name}.json", replace(allowed, limits=limits), _PUBLIC_MODE)
     return handed
+
+
+def change_key(directory: Path, name: str, roles: Sequence[str], groups: Sequence[str] = ()) -> Key:
+    """Gives a key these roles and groups (`new_key`) in place of all that it has; its file at the client stays good.
+    Raises BadKeys."""
+    kinds, limits = _roles(name, roles, groups)
+    path = _existing(directory, name)
+    changed = replace(read_key(path), roles=kinds, limits=limits)
+    _write(path, changed, _PUBLIC_MODE)
+    return changed
+
+
+def _roles(name: str, roles: Sequence[str], groups: Sequence[str]) -> tuple[tuple[str, ...], Limits]:
+    """Raises BadKeys."""
+    try:
+        return read_roles(roles, groups)
+    except BadPattern as error:
+        raise BadKeys(name, str(error)) from None
 
 
 def revoke_key(directory: Path, name: str) -> None:
     """Revokes a key: connections with it end, and new ones are refused. Raises BadKeys."""
-    path = _allowed(directory) / f"{name}.json"
-    if not _NAME.fullmatch(name) or not path.exists():
-        known = ", ".join(sorted(found.stem for found in _allowed(directory).glob("*.json"))) or "none"
-        raise BadKeys(name, f"there is no such key in {directory}; there are: {known}")
+    path = _existing(directory, name)
     revoked = _revoked(directory)
     revoked.mkdir(exist_ok=True)
     number, target = 1, revoked / f"{name}.json"
@@ -228,6 +274,15 @@ def revoke_key(directory: Path, name: str) -> None:
     path.rename(target)
     for changed in (path.parent, revoked):
         _sync_directory(changed)
+
+
+def _existing(directory: Path, name: str) -> Path:
+    """The file of an allowed key. Raises BadKeys."""
+    path = _allowed(directory) / f"{name}.json"
+    if not _NAME.fullmatch(name) or not path.exists():
+        known = ", ".join(sorted(found.stem for found in _allowed(directory).glob("*.json"))) or "none"
+        raise BadKeys(name, f"there is no such key in {directory}; there are: {known}")
+    return path
 
 
 def list_keys(directory: Path) -> list[Listed]:
@@ -241,17 +296,21 @@ def read_key(path: Path) -> Key:
     """The key in a file. Raises BadKeys, also for a secret that others may read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
+        roles = tuple(map(str, found["roles"]))
         key = Key(
             str(found["name"]),
-            tuple(map(str, found["roles"])),
+            roles,
             str(found["public"]),
             str(found.get("secret", "")),
             str(found.get("access", "")),
             str(found.get("certificate", "")),
+            read_limits(found.get("limits"), roles),
         )
         mode = path.stat().st_mode & 0o777
     except OSError as error:
         raise BadKeys(str(path), error.strerror or str(error)) from None
+    except BadPattern as error:
+        raise BadKeys(str(path), str(error)) from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadKeys(str(path), f"it is no key file: {error!r}") from None
     known = all(role in ROLES for role in key.roles)
@@ -334,6 +393,7 @@ def _write(path: Path, key: Key, mode: int) -> None:
     content |= {"secret": key.secret} if key.secret else {}
     content |= {"access": key.access} if key.access else {}
     content |= {"certificate": key.certificate} if key.certificate else {}
+    content |= {"limits": key.limits.facts} if key.limits.facts else {}
     _write_durably(path, (json.dumps(content, indent=1) + "\n").encode(), mode)
 
 

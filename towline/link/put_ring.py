@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import mmap
 import os
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -230,7 +229,7 @@ class ClientRing:
             undo.callback(os.close, self._own_bell_in)
             self.memory = Memory(self._descriptor, size)
             undo.pop_all()
-        token = secrets.randbits(_TOKEN_BITS)
+        token = int.from_bytes(os.urandom(8)) >> (64 - _TOKEN_BITS)
         words = self.memory.words
         words[Word.VERSION], words[Word.TOKEN], words[Word.GENERATION] = VERSION, token, offer.generation
         words[Word.REQUESTS_SIZE], words[Word.ANSWERS_SIZE] = offer.size, ANSWERS_SIZE

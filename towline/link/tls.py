@@ -25,7 +25,9 @@ SHAKE_S: Final = 10.0  # who takes longer for the handshake is given up
 TLS_REFUSED: Final = "TLS"
 _READ_SIZE: Final = 64 * KIB  # of the network, read at once
 _FOR_ANOTHER: Final = "is not for {host!r}: write the address with a name that the certificate has"
+_UNSOUND: Final = "is not made by the rules ({why}), at which Python looks from 3.13 on: it is to be made anew there"
 _TROUBLES: Final = {  # of a certificate, by X509_V_ERR of OpenSSL
+    **dict.fromkeys(range(80, 94), _UNSOUND),
     9: "is not valid yet: look at the clocks of both machines",
     10: "has expired: it is to be renewed there",
     62: _FOR_ANOTHER,

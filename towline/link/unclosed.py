@@ -83,13 +83,13 @@ def _in_child() -> None:
 @atexit.register
 def _leave() -> None:
     deadline = time.monotonic() + EXIT_S
-    leaving = _all(_leaving)
-    _leaving.clear()
-    for each in leaving:
-        try:
-            each.leave(deadline)
-        except Exception:
-            log.exception("a %s is not ended with the program", type(each).__name__)
+    while leaving := _all(_leaving):
+        _leaving.difference_update(leaving)  # others may have been registered meanwhile
+        for each in leaving:
+            try:
+                each.leave(deadline)
+            except Exception:
+                log.exception("a %s is not ended with the program", type(each).__name__)
 
 
 def _all(registered: "weakref.WeakSet[Each]") -> list[Each]:

@@ -213,3 +213,22 @@ class RestoreUnfinished(StoreFault, remedy=Remedy.FIX_CALL):
     def advice(self) -> str:  # type: ignore[override]
         again = f"`towline store restore --store {quote(self.path)} --from {quote(self.backup) or 'BACKUP'}`"
         return f"run {again} again: it begins anew"
+
+
+class ImportUnfinished(StoreFault, remedy=Remedy.FIX_CALL):
+    """Segments that were imported are becoming a part of the log, and that was broken off."""
+
+    path: str
+    source: str
+    options: str
+    template = "{path} was taking in an import from {source}, and that was not finished"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        words = import_command(self.source, self.path, self.options)
+        return f"run `{words}` again: it goes on; with `--abandon` it takes the import away"
+
+
+def import_command(source: str, store: str, options: str) -> str:
+    """What is typed for an import from Kafka; `options` stand as they are."""
+    return " ".join(filter(None, ("towline kafka import", quote(source), "--store", quote(store), options)))

@@ -1,1 +1,1 @@
-"""The replication handshake, as far as sender and receiver share it."""
+"""Replication as far as its processes share it: the handshake of sender and receiver, the flow to a slave."""

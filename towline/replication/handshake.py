@@ -85,9 +85,10 @@ class LogRange(NamedTuple):
 class SenderHandshake:
     """The handshakes of one start of a master. `log` is the sender's own reader."""
 
-    def __init__(self, node: Node, log: CommitLogReader) -> None:
+    def __init__(self, node: Node, log: CommitLogReader, epochs: Epochs = ()) -> None:
+        """`epochs`: of the log; none: as its file says."""
         self._node, self._log = node, log
-        self.epochs = EpochFile(node.store).load()
+        self.epochs = epochs or EpochFile(node.store).load()
         self.epoch = node.positions.get(Position.EPOCH)
 
     def welcome(self, slave: SlaveGreeting, log_range: LogRange) -> dict[str, Any]:

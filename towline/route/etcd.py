@@ -1,13 +1,15 @@
 """A client of etcd's v3 API over its JSON gateway: the few calls that nodes and clients need, each with a time-out.
 
 Keys and values travel as base64, 64-bit numbers as text. A call that etcd did not answer in time may have taken effect
-all the same: callers read before they conclude anything.
+all the same: callers read before they conclude anything. Where etcd has users, a token from `auth/authenticate` goes
+along as the header Authorization; it is over when nobody has used it for some minutes, or etcd was started anew.
 """
 
 import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import urllib3
@@ -15,9 +17,12 @@ import urllib3
 from towline.errors import EtcdUnavailable
 
 API: Final = "/v3"
-NOT_FOUND: Final = 5  # gRPC's code
+NOT_FOUND, UNAUTHENTICATED = 5, 16  # gRPC's codes
 TIMEOUT_S: Final = 0.5  # of one endpoint
+_AUTHENTICATE_S: Final = 5.0  # etcd compares a password slowly, on purpose
+_OLD_TOKEN: Final = "revision of auth store is old"  # a user or a role was changed
 _ANSWER_MAX: Final = 1 << 20
+_SAID_MAX: Final = 200  # bytes of an answer that is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +36,40 @@ class KeyValue:
     lease: int
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How etcd is spoken with: paths of files, "" for none, and a user. `ca` has the authorities that are trusted, by
+    default the system's; `cert` and `key` are our own certificate, `password_file` has the password in its first line.
+    """
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    user: str = ""
+    password_file: str = ""
+
+
+_ANYBODY: Final = Access()
+_HEADERS: Final = {"Content-Type": "application/json"}
+_tokens: Final[dict[tuple[str, Access], str]] = {}  # of this process, by endpoint
+
+
 class Etcd:
     """For one thread. Each call tries the endpoint that answered last first, then the others, once each.
 
-    Every call raises EtcdUnavailable when none of them answers.
+    Every call raises EtcdUnavailable when none of them answers, or takes this client for what it says it is.
     """
 
-    def __init__(self, endpoints: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, endpoints: Sequence[str], timeout_s: float = TIMEOUT_S, access: Access = _ANYBODY) -> None:
         """`endpoints` are http://host:port or https://host:port."""
-        self._endpoints = list(endpoints)
+        self._endpoints, self._access, self._timeout_s = list(endpoints), access, timeout_s
         self._http = urllib3.PoolManager(
             num_pools=len(endpoints) or 1,
             maxsize=1,
             retries=False,
-            timeout=urllib3.Timeout(total=timeout_s),
-            headers={"Content-Type": "application/json"},
+            ca_certs=access.ca or None,
+            cert_file=access.cert or None,
+            key_file=access.key or None,
         )
 
     def read(self, prefix: str) -> dict[str, KeyValue]:
@@ -93,30 +117,70 @@ class Etcd:
         data, troubles = json.dumps(body).encode(), []
         for endpoint in list(self._endpoints):
             try:
-                return self._post(endpoint, path, data)
+                return self._ask(endpoint, path, data)
             except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
                 troubles.append(f"{endpoint}: {_said(error)}")
                 self._endpoints.remove(endpoint)
                 self._endpoints.append(endpoint)  # the next call begins with another one
         raise EtcdUnavailable("; ".join(troubles))
 
-    def _post(self, endpoint: str, path: str, data: bytes) -> dict[str, Any]:
+    def _ask(self, endpoint: str, path: str, data: bytes) -> dict[str, Any]:
+        """As the user, if there is one. A token that is over is replaced once."""
+        if not self._access.user:
+            return self._post(endpoint, path, data)
+        place = (endpoint, self._access)
+        if (token := _tokens.get(place)) is not None:
+            try:
+                return self._post(endpoint, path, data, token)
+            except _NotAuthenticated:
+                pass
+        _tokens[place] = self._token(endpoint)
+        return self._post(endpoint, path, data, _tokens[place])
+
+    def _token(self, endpoint: str) -> str:
+        """A new one. Raises ValueError, OSError."""
+        lines = Path(self._access.password_file).read_text(encoding="utf-8").splitlines()
+        password = lines[0] if lines else ""
+        asked = json.dumps({"name": self._access.user, "password": password}).encode()
+        found = self._post(endpoint, "/auth/authenticate", asked, timeout_s=_AUTHENTICATE_S).get("token")
+        if not isinstance(found, str):
+            raise ValueError("it gives no token")
+        return found
+
+    def _post(self, endpoint: str, path: str, data: bytes, token: str = "", timeout_s: float = 0.0) -> dict[str, Any]:
+        """`timeout_s`: 0 is that of the client."""
         response = self._http.request(
-            "POST", endpoint.rstrip("/") + API + path, body=data, redirect=False, preload_content=False
+            "POST",
+            endpoint.rstrip("/") + API + path,
+            body=data,
+            headers=_HEADERS | ({"Authorization": token} if token else {}),
+            redirect=False,
+            preload_content=False,
+            timeout=urllib3.Timeout(total=timeout_s or self._timeout_s),
         )
         try:
             content = response.read(_ANSWER_MAX, decode_content=True)
         finally:
             response.drain_conn()
             response.release_conn()
-        answer = json.loads(content)
+        try:
+            answer = json.loads(content)
+        except ValueError:
+            said = content[:_SAID_MAX].decode("utf-8", "replace").strip()
+            raise ValueError(f"it answers {path} with {response.status}, and no JSON: {said}") from None
         if not isinstance(answer, dict):
             raise ValueError(f"it answers {path} with no JSON object")
         if response.status == 200 and "error" not in answer:
             return answer
         if answer.get("code") == NOT_FOUND:
             return {}
+        if answer.get("code") == UNAUTHENTICATED or _OLD_TOKEN in str(answer.get("message")):
+            raise _NotAuthenticated(f"it answers {path} with: {answer.get('message')}")
         raise ValueError(f"it answers {path} with {response.status}: {answer.get('message') or answer.get('error')}")
+
+
+class _NotAuthenticated(ValueError):
+    """The token is over."""
 
 
 def _key_value(facts: dict[str, Any]) -> KeyValue:
@@ -143,4 +207,6 @@ def _bytes(data: bytes) -> str:
 
 
 def _said(error: Exception) -> str:
+    if isinstance(error, urllib3.exceptions.SSLError):
+        return str(error.args[0]) if error.args else type(error).__name__
     return type(error).__name__ if isinstance(error, urllib3.exceptions.HTTPError) else str(error)

@@ -12,9 +12,10 @@ from urllib.parse import quote, unquote
 from towline.errors import EtcdUnavailable
 
 from .errors import EtcdSilent
-from .etcd import Etcd
+from .etcd import Access, Etcd
 
 _ROOT: Final = "/towline"
+_ANYBODY: Final[Mapping[str, str]] = {}
 
 Services = Mapping[str, tuple[str, ...]]  # service -> endpoints of the leader
 
@@ -24,13 +25,14 @@ def keys_of(cluster: str) -> str:
     return f"{_ROOT}/{quote(cluster, safe='')}/"
 
 
-def read_leaders(endpoints: Sequence[str], cluster: str) -> dict[str, Services]:
-    """Group -> services of its leader, none where it has no leader. `endpoints` are http://host:port, asked in turn.
+def read_leaders(endpoints: Sequence[str], cluster: str, access: Mapping[str, str] = _ANYBODY) -> dict[str, Services]:
+    """Group -> services of its leader, none where it has no leader. `endpoints` are http://host:port or
+    https://host:port, asked in turn; `access` has what `Access` has.
 
     Raises EtcdSilent.
     """
     prefix = keys_of(cluster)
-    etcd = Etcd(endpoints)
+    etcd = Etcd(endpoints, access=Access(**access))
     try:
         keys = etcd.read(prefix)
     except EtcdUnavailable as error:

@@ -64,7 +64,7 @@ _NOT_APPLICABLE: Final = """
     maxStatsIdleTimeInMinutes maxTopicLength memTableFlushIntervalMs messageIndexSafe messageStorePlugIn
     metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
     metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
+    metricsOtelCardinalityLimit migrateAuthFromV1Enabled
     msgTraceTopicName namesrvAddr namesrvDomain namesrvDomainSubgroup notifyConsumerIdsChangedEnable
     objectStoreAccessKey objectStoreBucket objectStoreEndpoint objectStoreSecretKey popCkMaxBufferSize
     popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit

@@ -7,13 +7,16 @@
     lines 72..    one line per slave of a master: connected, appended, flushed, node id, why it is not in sync
     one line      written by schedule: delayed messages that wait, when the next of them is due
     then          written by remoting: connections, why they ended, requests refused (`remoting_counts`)
-    the last two  one word per duty, written by it: the change of settings that it has taken
+    two lines     one word per duty, written by it: the change of settings that it has taken
+    then          how long batches took, a histogram per stage, written by its duty (`stage_times`)
+    the last      one line per slave that is a broker of RocketMQ, written by rocketmq_ha
 
 The file is volatile: recovery writes it anew at each start of a node and nothing outlives the machine's boot.
 No position moves back within a generation (H17). A word is stored only through a cast view (`shared.py`).
 """
 
 import contextlib
+import ipaddress
 import os
 import time
 from collections.abc import Iterable
@@ -24,12 +27,12 @@ from typing import Final
 from towline.clock import boot_id
 from towline.errors import NotTheWriter, PositionsUnusable
 from towline.format.wire.refusals import Cause
-from towline.limits import SLAVES_MAX
+from towline.limits import ROCKETMQ_SLAVES_MAX, SLAVES_MAX
 
 from .shared import SharedWords
 
 MAGIC: Final = 0x31534F504C574F54  # "TOWLPOS1" as the machine's 64-bit word
-LAYOUT_VERSION: Final = 7
+LAYOUT_VERSION: Final = 9
 LINE: Final = 8  # words of a 64-byte line
 WORD: Final = 8  # bytes
 GENERATION_WORD: Final = 2
@@ -42,7 +45,10 @@ REMOTING_AT: Final = _DELAYS_AT + 1
 REMOTING_LINES: Final = 12
 TAKEN_AT: Final = REMOTING_AT + REMOTING_LINES
 TAKEN_LINES: Final = 2
-SIZE: Final = (TAKEN_AT + TAKEN_LINES) * LINE * 8
+STAGES_AT: Final = TAKEN_AT + TAKEN_LINES
+STAGES_LINES: Final = 12
+_ROCKETMQ_SLAVES_AT: Final = STAGES_AT + STAGES_LINES
+SIZE: Final = (_ROCKETMQ_SLAVES_AT + ROCKETMQ_SLAVES_MAX) * LINE * 8
 assert max(Cause) < (_SLAVES_AT - _CAUSES_AT) * LINE // 2
 
 
@@ -63,6 +69,8 @@ class Duty(Enum):
     AGREE = ("agree", 11)  # asks the peers before a start: which role, which epoch
     LEASE = ("lease", 12)  # leadership in etcd
     REMOTING = ("remoting", 13)  # RocketMQ's own clients
+    METRICS = ("metrics", 14)  # what Prometheus and probes ask
+    ROCKETMQ_HA = ("rocketmq_ha", 15)  # a master's log for slaves that are brokers of RocketMQ
 
     def __init__(self, label: str, place: int) -> None:
         self.label = label
@@ -325,6 +333,62 @@ class SlaveLine:
         self._words[self._at + self.OUTSIDE] = value
 
 
+class RocketmqSlaveLine:
+    """What a master knows of one slave that is a broker of RocketMQ; written by rocketmq_ha.
+
+    Nothing counts it but put, with `rocketmq_ha_acks`.
+    """
+
+    CONNECTED, SENT, REPORTED, PORT, HOST = range(5)  # HOST: two words, the 16 bytes of an IPv6 address
+
+    def __init__(self, words: memoryview, place: int) -> None:
+        assert 0 <= place < ROCKETMQ_SLAVES_MAX
+        self._words = words
+        self._at = (_ROCKETMQ_SLAVES_AT + place) * LINE
+
+    def join(self, host: str, port: int, end: int) -> None:
+        """A slave has connected from there, whose log ends at `end`."""
+        address = ipaddress.ip_address(host.partition("%")[0])
+        packed = (address if address.version == 6 else ipaddress.ip_address(f"::ffff:{address}")).packed
+        self._words[self._at + self.HOST] = int.from_bytes(packed[:WORD], "big", signed=True)
+        self._words[self._at + self.HOST + 1] = int.from_bytes(packed[WORD:], "big", signed=True)
+        self._words[self._at + self.PORT] = port
+        self.reach(end, end)
+        self._words[self._at + self.CONNECTED] = 1
+
+    def leave(self) -> None:
+        self._words[self._at + self.CONNECTED] = 0
+
+    def reach(self, sent: int, reported: int) -> None:
+        """Ends of the log: what was sent to it, what it says that it has."""
+        self._words[self._at + self.SENT] = sent
+        self._words[self._at + self.REPORTED] = reported
+
+    @property
+    def connected(self) -> bool:
+        return bool(self._words[self._at + self.CONNECTED])
+
+    @property
+    def sent(self) -> int:
+        return int(self._words[self._at + self.SENT])
+
+    @property
+    def reported(self) -> int:
+        return int(self._words[self._at + self.REPORTED])
+
+    @property
+    def host(self) -> tuple[int, int]:
+        """The two words of its IPv6 address."""
+        return int(self._words[self._at + self.HOST]), int(self._words[self._at + self.HOST + 1])
+
+    @property
+    def address(self) -> str:
+        """`host:port` from which it has connected."""
+        host = ipaddress.IPv6Address(b"".join(word.to_bytes(WORD, "big", signed=True) for word in self.host))
+        port = int(self._words[self._at + self.PORT])
+        return f"{host.ipv4_mapped}:{port}" if host.ipv4_mapped else f"[{host}]:{port}"
+
+
 class DelaysLine:
     """What waits to be delivered; written by schedule."""
 
@@ -375,6 +439,7 @@ class Positions:
         self._shared = shared
         self.words = shared.words
         self._slaves = [SlaveLine(shared.words, place) for place in range(SLAVES_MAX)]
+        self._rocketmq_slaves = [RocketmqSlaveLine(shared.words, place) for place in range(ROCKETMQ_SLAVES_MAX)]
         self._flags = [(_DUTIES_AT + 2 * duty.place) * LINE + DutyLine.FLAGS for duty in Duty]
 
     @classmethod
@@ -456,6 +521,26 @@ class Positions:
     def slaves(self) -> list[SlaveLine]:
         return self._slaves
 
+    def rocketmq_slaves(self) -> list[RocketmqSlaveLine]:
+        return self._rocketmq_slaves
+
+    def rocketmq_ends(self) -> list[int]:
+        """What connected brokers of RocketMQ have reported, the greatest end of each host, the greatest of all first.
+
+        The protocol names no broker: one that comes again before its old connection is found dead is there twice.
+        """
+        ends: dict[tuple[int, int], int] = {}
+        for line in self._rocketmq_slaves:
+            if line.connected:
+                ends[line.host] = max(line.reported, ends.get(line.host, 0))
+        return sorted(ends.values(), reverse=True)
+
+    def rocketmq_reported(self, count: int) -> int:
+        """The end of the log that brokers of RocketMQ on so many hosts have reported; 0 while there are fewer."""
+        ends = self.rocketmq_ends()
+        return ends[count - 1] if count <= len(ends) else 0
+
     def close(self) -> None:
         self._slaves = []
+        self._rocketmq_slaves = []
         self._shared.close()

@@ -53,6 +53,7 @@ class QueueEnds:
         self._words = shared.words
         self._places: dict[tuple[bytes, int], int] = {}
         self.floors: Mapping[tuple[bytes, int], int] = {}  # of deleted topics, for `add`
+        self.minima: Mapping[tuple[bytes, int], int] = {}  # to which queues were cut by their topics' retention, for it
 
     @classmethod
     def create(cls, path: Path) -> "QueueEnds":
@@ -76,7 +77,8 @@ class QueueEnds:
 
     def add(self, topic: bytes, queue_id: int, min_offset: int, max_offset: int, physical_end: int) -> int:
         """The place of a new queue, whose min is at least its floor. Raises TooManyQueues, RuntimeDirectoryFull."""
-        min_offset = max(min_offset, self.floors.get((topic, queue_id), 0))
+        queue = (topic, queue_id)
+        min_offset = max(min_offset, self.floors.get(queue, 0), self.minima.get(queue, 0))
         place = self.count
         if place == QUEUES_MAX:
             raise TooManyQueues(QUEUES_MAX)

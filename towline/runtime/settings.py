@@ -113,6 +113,11 @@ class Settings(
         return parse_peers(self.ha_peers)
 
     @property
+    def waits_for_slaves(self) -> bool:
+        """Whether PUT_OK waits for somebody who follows: the in-sync set, or brokers of RocketMQ."""
+        return self.broker_role is BrokerRole.SYNC_MASTER or self.rocketmq_ha_acks > 0
+
+    @property
     def in_sync_floor(self) -> int:
         """Fewer nodes than these are never left in the in-sync set, and nothing counts as replicated below it."""
         return max(1, self.min_in_sync_replicas if self.enable_auto_in_sync_replicas else self.in_sync_replicas)
@@ -235,7 +240,7 @@ class Settings(
     def _address(cls, text: str) -> str:
         return str(ipaddress.ip_address(text))
 
-    @field_validator("ha_master_address", mode="before")
+    @field_validator("ha_master_address", "rocketmq_master_address", "rocketmq_master_broker", mode="before")
     @classmethod
     def _host_and_port(cls, text: Any) -> Any:
         if isinstance(text, str) and text:
@@ -309,6 +314,7 @@ def _broken_roles(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
     if BrokerRole.ASYNC_MASTER in (s.broker_role, s.promoted_role) and 1 < s.min_in_sync_replicas <= s.in_sync_replicas:
         why = "ASYNC_MASTER waits for no slave, so it cannot promise that more than one node holds a message: "
         yield ("min_in_sync_replicas", "broker_role", "promoted_role"), why + "SYNC_MASTER, or 1"
+    yield from _broken_rocketmq_master(s)
     if s.promoted_role is BrokerRole.SLAVE:
         yield ("promoted_role",), "who is promoted is a master: ASYNC_MASTER or SYNC_MASTER"
     if s.broker_role is BrokerRole.SLAVE and s.broker_id == 0 and not s.ha_peers:
@@ -320,6 +326,25 @@ def _broken_roles(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
             ("etcd_endpoints", "ha_peers"),
             "needs ha_peers: who stands for the leadership asks the others how far they are",
         )
+    if bool(s.etcd_user) != bool(s.etcd_password_file):
+        yield ("etcd_user", "etcd_password_file"), "a user of etcd has a password: give both, or none"
+    if s.etcd_key_file and not s.etcd_cert_file:
+        yield ("etcd_key_file", "etcd_cert_file"), "a key belongs to a certificate"
+
+
+def _broken_rocketmq_master(s: Settings) -> Iterator[tuple[tuple[str, ...], str]]:
+    keys = ("rocketmq_master_address", "rocketmq_master_broker")
+    given = [name for name in keys if getattr(s, name) is not None]
+    if len(given) == 1:
+        yield (*given, *keys), "go together: the broker's haListenPort, and its listenPort"
+    if given and (s.ha_master_address is not None or s.ha_peers):
+        why = "is the only master of a node that follows RocketMQ's: leave out ha_master_address and ha_peers"
+        yield (*given, "ha_master_address", "ha_peers"), why
+    if given and s.seed not in ("oldest", "last"):
+        yield ("seed", *given), "is oldest or last beside a master of RocketMQ: where else it begins cannot be asked"
+    if given and s.seed_byte_in_second:
+        why = "cannot be asked of a master of RocketMQ: its own haFlowControlEnable says how fast it sends"
+        yield ("seed_byte_in_second", *given), why
 
 
 def parse_peers(text: str) -> dict[int, str]:
@@ -405,22 +430,36 @@ def change_of(settings: Settings, changes: Mapping[str, object]) -> dict[str, An
         checked = Settings.model_validate(settings.model_dump() | wanted)
     except ValidationError as error:
         raise _refusal(error, {}, source) from error
-    fixed = sorted(key for key in wanted.keys() - LIVE.keys() if getattr(checked, key) != getattr(settings, key))
+    fixed = [key for key in wanted.keys() - LIVE.keys() if getattr(checked, key) != getattr(settings, key)]
+    own = settings.broker_id
+    if "ha_peers" in wanted and checked.peers.get(own) != settings.peers.get(own):
+        fixed.append("ha_peers of this node itself")
     if fixed:
-        raise FixedSetting(", ".join(fixed))
+        raise FixedSetting(", ".join(sorted(fixed)))
     return {key: getattr(checked, key) for key in wanted if key in LIVE}
 
 
-def check_kept(start: Settings, sources: Mapping[str, str], kept: Mapping[str, object]) -> None:
-    """Checks what is to stand in kept.toml as the next start will, which has the settings and the sources of this one,
-    `start`, and nothing of what was changed since and not kept. Raises UnknownSetting, BadSetting."""
+def check_kept(base: Mapping[str, Any], sources: Mapping[str, str], kept: Mapping[str, object]) -> "Settings":
+    """The settings of the next start, which has the sources of this one, with this in kept.toml. `base`: by key what
+    it goes by where nothing is kept. Raises UnknownSetting, BadSetting."""
     source = "the next start"
     wins = _resolve(kept, SNAKES, source)
     wins = {key: value for key, value in wins.items() if sources.get(key) not in (FLAGS_SOURCE, ENVIRONMENT_SOURCE)}
     try:
-        Settings.model_validate(start.model_dump() | wins)
+        return Settings.model_validate({**base, **wins})
     except ValidationError as error:
         raise _refusal(error, {}, source) from error
+
+
+def beneath_kept(file: Path | None, kept: Path, sources: Mapping[str, str]) -> dict[str, Any]:
+    """Of each key that has its value by `kept`, what the file of settings says, or its default where that says nothing;
+    not checked. Raises what `read_sources` raises."""
+    if not kept.exists():
+        return {}
+    _, said, known = _from_file(file, [])
+    below = _resolve(said, known, str(file))
+    keys = (key for key, source in sources.items() if source == str(kept))
+    return {key: below[key] if key in below else Settings.model_fields[key].get_default() for key in keys}
 
 
 def _from_file(file: Path | None, ignored: list[str]) -> tuple[str, Mapping[str, Any], Mapping[str, str]]:
@@ -457,12 +496,16 @@ def _resolve(spelled: Mapping[str, Any], known: Mapping[str, str], source: str) 
     resolved: dict[str, Any] = {}
     for spelling, value in spelled.items():
         if spelling not in known:
-            raise UnknownSetting(spelling, source, _nearest(spelling, known))
+            raise unknown_setting(spelling, source, known)
         key = known[spelling]
         if key in resolved:
             raise BadSetting(spelling, str(value), source, f"the key is given twice: it is an old spelling of {key}")
         resolved[key] = value
     return resolved
+
+
+def unknown_setting(spelling: str, source: str, known: Mapping[str, str] = SNAKES) -> UnknownSetting:
+    return UnknownSetting(spelling, source, _nearest(spelling, known))
 
 
 def _nearest(spelling: str, known: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from towline.limits import (
     PAGE,
     QUEUES_MAX,
     REQUEST_SIZE_MAX,
+    ROCKETMQ_SLAVES_MAX,
 )
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
@@ -42,6 +43,11 @@ class LogLevel(Enum):
     INFO = "INFO"
     WARNING = "WARNING"
     ERROR = "ERROR"
+
+
+class LogFormat(Enum):
+    TEXT = "text"
+    JSON = "json"
 
 
 class TlsMode(Enum):
@@ -255,9 +261,13 @@ class ReadKeys(Group):
 class CleanKeys(Group):
     title: ClassVar[str] = "Cleaning and disk space"
 
-    clean_resource_interval: int = ms(10_000, "pause between two checks for expired files", lowest=1, live="allocate")
+    clean_resource_interval: int = ms(
+        10_000, "pause between two checks for expired files, and messages", lowest=1, live="allocate, reput"
+    )
     delete_when: str = key("04", "local hours, `;` between several", "when expired files are deleted", live="allocate")
-    file_reserved_time: int = key(72, "hours", "age from which a segment is expired", lowest=0, live="allocate")
+    file_reserved_time: int = key(
+        72, "hours", "age from which a segment is expired, unless a topic is kept longer", lowest=0, live="allocate"
+    )
     delete_commit_log_files_interval: int = ms(100, "pause between two deleted segments")
     delete_consume_queue_files_interval: int = ms(100, "pause between two deleted ConsumeQueue files")
     destroy_mapped_file_interval_forcibly: int = ms(
@@ -294,6 +304,9 @@ class PutKeys(Group):
     )
     auto_create_topic_enable: bool = switch(
         True, "the first message of an unknown topic creates it", live="put, remoting"
+    )
+    dots_in_topic_names: bool = switch(
+        False, "topics may have dots in their names, which RocketMQ's own clients refuse", live="put, remoting"
     )
     default_topic_queue_nums: int = count(
         8, "queues of a topic that is created so; a client may ask for fewer", highest=KIB
@@ -341,6 +354,14 @@ class HaKeys(Group):
         "ASYNC_FLUSH in their memory; SLAVE: follows a master",
     )
     ha_master_address: str | None = key(None, "host:port", "SLAVE: the master's `ha_listen_port`")
+    rocketmq_master_address: str | None = key(
+        None,
+        "host:port",
+        "SLAVE: the `haListenPort` of a broker of RocketMQ that is the master, in place of `ha_master_address`",
+    )
+    rocketmq_master_broker: str | None = key(
+        None, "host:port", "SLAVE: the `listenPort` of that broker, which is asked for topics, groups and offsets"
+    )
     ha_send_heartbeat_interval: int = ms(5000, "a link that is silent so long sends a heartbeat", lowest=1)
     ha_housekeeping_interval: int = ms(20_000, "a link that is silent so long is closed", lowest=1)
     ha_transfer_batch_size: int = size(
@@ -355,7 +376,9 @@ class HaKeys(Group):
     slave_timeout: int = ms(
         3000, "SYNC_MASTER: a put that is not on the slaves by then is answered FLUSH_SLAVE_TIMEOUT"
     )
-    total_replicas: int = count(1, "nodes that hold the log, the master included; at least `in_sync_replicas`")
+    total_replicas: int = count(
+        1, "nodes that hold the log, the master included; at least `in_sync_replicas`", live="supervise"
+    )
     in_sync_replicas: int = count(
         1,
         "nodes, the master included, that hold a put under SYNC_MASTER before PUT_OK, and the least the in-sync set "
@@ -375,8 +398,10 @@ class HaKeys(Group):
     enable_auto_in_sync_replicas: bool = switch(
         False, "while nodes are away the in-sync set may become smaller, down to `min_in_sync_replicas`"
     )
-    ha_flow_control_enable: bool = switch(False, "limit what is sent to each slave in a second", live="send")
-    max_ha_transfer_byte_in_second: int = size(100 * MIB, "that limit", live="send")
+    ha_flow_control_enable: bool = switch(
+        False, "limit what is sent to each slave in a second", live="send, rocketmq_ha"
+    )
+    max_ha_transfer_byte_in_second: int = size(100 * MIB, "that limit", live="send, rocketmq_ha")
     sync_from_last_file: bool = switch(False, "an empty slave begins with the master's last segment")
     seed: str = key(
         "oldest",
@@ -424,6 +449,16 @@ class TowlineKeys(Group):
         "least level of what the processes of the node log; at a start recovery logs at INFO",
         live="all",
     )
+    log_format: LogFormat = key(
+        LogFormat.TEXT, "", "`text`: a line for people; `json`: an object on a line for each event", live="all"
+    )
+    log_file_size_max: int = size(
+        32 * MIB,
+        "`run/node.log` of this size is moved aside to `node.log.1`, that to `node.log.2` and so on; 0: it only grows",
+        lowest=0,
+        live="supervise",
+    )
+    log_file_count: int = count(4, "logs that were moved aside are so many at most", highest=KIB, live="supervise")
     listen_host: str = key("127.0.0.1", "", "address to listen on; beyond loopback it takes `keys_dir`")
     keys_dir: Path | None = key(
         None, "", "key ring of `towline keys new`: TCP takes its keys alone, and `listen_port` has its certificate"
@@ -449,6 +484,45 @@ class TowlineKeys(Group):
         None, "", "PEM file of a certificate, with those above it, beside the one of `keys_dir`"
     )
     tls_server_key_path: Path | None = key(None, "", "PEM file of its private key")
+    metrics_port: int = clients_port(
+        0,
+        "port of `/metrics`, `/live` and `/ready` over HTTP",
+        rocketmq="metricsPromExporterPort",
+        differs="5557, where metricsExporterType is PROM",
+    )
+    metrics_address: str = key(
+        "127.0.0.1",
+        "",
+        "address of `metrics_port`; beyond loopback whoever reaches it reads names of topics and groups, no message",
+        rocketmq="metricsPromExporterHost",
+        differs="that of brokerIP1",
+    )
+    metrics_labels_max: int = count(
+        100, "topics, groups, and topics of groups with series of their own in `/metrics`; others are summed"
+    )
+    rocketmq_ha_port: int = clients_port(
+        0,
+        "port at which brokers of RocketMQ follow a master as its slaves, in plain TCP; needs `listen_port`, and "
+        "`fast_listen_port` 2 below it, which it is where it is not given",
+    )
+    rocketmq_ha_address: str = key(
+        "127.0.0.1",
+        "",
+        "address of `rocketmq_ha_port`, which names no slave and hides nothing: beyond loopback whoever reaches it "
+        "reads every message",
+    )
+    rocketmq_ha_from_oldest: bool = switch(
+        False,
+        "a slave of RocketMQ that is empty gets the whole log; off: the last segment alone, as from a broker",
+        live="rocketmq_ha",
+    )
+    rocketmq_ha_acks: int = count(
+        0,
+        "brokers of RocketMQ, each on a host of its own, that follow this node and have reported a put before PUT_OK; "
+        "needs `rocketmq_ha_from_oldest`. What a broker reports may be in its memory alone",
+        lowest=0,
+        highest=ROCKETMQ_SLAVES_MAX,
+    )
     request_size_max: int = size(REQUEST_SIZE_MAX, "most record bytes of one put request", highest=KERNEL_BYTES_MAX)
     shared_memory_puts: bool = switch(
         True, "producers on this machine, of the node's own user, may put through rings in shared memory"
@@ -473,7 +547,10 @@ class TowlineKeys(Group):
     pull_bytes_max: int = size(8 * MIB, "most record bytes of a pull, whatever it asks for")
     ha_window_bytes: int = size(32 * MIB, "log bytes sent to a slave and not acknowledged yet, at most")
     ha_peers: str = key(
-        "", "id=host:port,...", "`broker_id` and `ha_listen_port` of every node of this name, this one's too"
+        "",
+        "id=host:port,...",
+        "`broker_id` and `ha_listen_port` of every node of this name, this one's too; others may come and go",
+        live="send, receive, follow, lease, serve, remoting",
     )
     promoted_role: BrokerRole = key(
         BrokerRole.ASYNC_MASTER,
@@ -483,6 +560,11 @@ class TowlineKeys(Group):
     etcd_endpoints: str = key(
         "", "http://host:port,...", "leadership is a lease in this etcd; empty: promotion is by hand"
     )
+    etcd_ca_file: str = key("", "PEM file", "authorities of etcd's certificate; empty: the system's")
+    etcd_cert_file: str = key("", "PEM file", "our certificate, where etcd asks for one")
+    etcd_key_file: str = key("", "PEM file", "its key; empty: in the file of the certificate")
+    etcd_user: str = key("", "name", "a user of etcd who may read and write below /towline/; empty: nobody")
+    etcd_password_file: str = key("", "file", "the password of that user in its first line")
     lease_ms: int = ms(3000, "a master that cannot renew its lease for so long has lost it", lowest=1000)
     metadata_interval_ms: int = ms(
         1000,

@@ -155,6 +155,11 @@ class StoreStats:
         return int(self._words[_BEGAN])
 
     @property
+    def generation(self) -> int:
+        """Of the node whose numbers it holds."""
+        return int(self._words[_GENERATION])
+
+    @property
     def queue_count(self) -> int:
         return int(self._words[_COUNT])
 
@@ -176,7 +181,11 @@ class StoreStats:
         return found.reshape(count, _SLOT_WORDS)[:, :3].copy()
 
     def __iter__(self) -> Iterator[QueueStats]:
-        for place in range(self.queue_count):
+        return self.rows()
+
+    def rows(self, first: int = 0) -> Iterator[QueueStats]:
+        """Those from the place `first` on; a place keeps its queue."""
+        for place in range(first, self.queue_count):
             at = _at(place)
             start = at * 8 + _TOPIC_BYTE
             topic = bytes(self._shared.view[start : start + self._words[at + 4]])

@@ -81,19 +81,21 @@ def open_live(root: Path, wants: Callable[[str, int], bool]) -> LiveNode | None:
         return None
 
 
-def bounds(store: Store, holder: int) -> tuple[int, int]:
+def bounds(store: Store, holder: int) -> tuple[int, int] | None:
     """From positions: (minimum, confirmed end) of the node whose supervisor, `holder`, has the store.
 
-    Raises NodeNotRunning, PositionsUnusable for those of another start, or before recovery has ended.
+    None where that process is no node, or one that has not come far enough: its positions are those of another start.
     """
-    node = open_node(store.root)
+    try:
+        node = open_node(store.root)
+    except (NodeNotRunning, PositionsUnusable):
+        return None
     positions = node.positions
     try:
         supervisor, generation = positions.duty(Duty.SUPERVISE), positions.generation
         found = positions.get(Position.LOG_MIN), confirmed_of(node)()
-        if supervisor.pid != holder or supervisor.state is not State.RUNNING or positions.generation != generation:
-            raise PositionsUnusable(str(positions.path), f"are not those of process {holder}, which holds the store")
-        return found
+        runs = supervisor.pid == holder and supervisor.state is State.RUNNING and positions.generation == generation
+        return found if runs else None
     finally:
         positions.close()
 

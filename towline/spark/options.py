@@ -101,7 +101,6 @@ class SourceOptions:
     check_crcs: bool | None = None  # where bodies are read
     on_corruption: OnCorruption = "fail"
     decompress: bool = True
-    filter_pushdown: bool = False
     batch_rows: int = BATCH_ROWS
     batch_bytes: int = BATCH_BYTES
     segment_size: int | None = None
@@ -386,7 +385,6 @@ _READERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "checkCrcs": ("check_crcs", truth),
     "onCorruption": ("on_corruption", _one_of("fail", "stop", "skip")),
     "decompress": ("decompress", truth),
-    "filterPushdown": ("filter_pushdown", truth),
     "batchRows": ("batch_rows", _positive),
     "batchBytes": ("batch_bytes", _size),
     "segmentSize": ("segment_size", _size),

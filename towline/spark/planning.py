@@ -22,6 +22,7 @@ from towline.format.record.columns import field
 from towline.format.record.forms import SCHEDULE_TOPIC
 from towline.format.record.record import SIZE_MIN
 from towline.log.queues.consume_queue import Boundary, ConsumeQueueFiles, is_filler, places_of
+from towline.log.state.queue_minima import read_minima
 from towline.log.state.topics_file import read_table
 
 from .errors import BadOption, MessagesGone, UnknownRead
@@ -49,7 +50,7 @@ class ReadPlan:
 
 
 def plan(options: SourceOptions, columns: tuple[str, ...], narrowed: Selection | None = None) -> ReadPlan:
-    """The whole plan of a batch read. `narrowed` is what pushed filters add to the options' selection.
+    """The whole plan of a batch read. `narrowed` is what a job adds to the options' selection.
 
     Raises what StoreView.open raises, BadOption, UnknownRead, MessagesGone.
     """
@@ -160,8 +161,14 @@ def refuse_batch_queues(view: StoreView, selection: Selection, name: str) -> Non
 
 
 def _may_use_queues(view: StoreView, options: SourceOptions, selection: Selection) -> bool:
-    """Whether queues may be the faster way, and give the same: a half or a place in the log is in none."""
+    """Whether queues may be the faster way, and give the same: a half or a place in the log is in none.
+
+    Nor is what the retention of a topic has cut, which the log still has.
+    """
     if any(map(selection.wants_topic, view.batch_topics)):
+        return False
+    cut = {topic for topic, _ in read_minima(view.facts().store)}
+    if not _names_offsets(options) and any(map(selection.wants_topic, cut)):
         return False
     wanted = (selection.topics, selection.topic_pattern, selection.queues, selection.queue_ids)
     chosen = any(each is not None for each in wanted) or bool(_names_offsets(options))

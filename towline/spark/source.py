@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from towline.arrow.columns import COLUMNS, schema_of
 
-from .batch import FilteringReader, TowlineReader
+from .batch import TowlineReader
 from .errors import WrongColumnType
 from .options import SourceOptions
 
@@ -44,10 +44,7 @@ class TowlineDataSource(DataSource):
         return from_arrow_schema(schema_of(options.columns or COLUMNS), prefer_timestamp_ntz=False)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Spark allows a reader that takes filters only where its session does: so it is one by the option alone."""
-        options = SourceOptions.parse(self.options)
-        kind = FilteringReader if options.filter_pushdown else TowlineReader
-        return kind(options, wanted(schema))
+        return TowlineReader(SourceOptions.parse(self.options), wanted(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         made: DataSourceStreamReader = _loaded(_STREAMING).TowlineStreamReader(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from towline.arrow.decode import batches
 from towline.arrow.selection import Selection
-from towline.errors import ForeignFile, MalformedFile, NodeNotRunning, PositionsUnusable, SegmentSizeMismatch
+from towline.errors import ForeignFile, MalformedFile, SegmentSizeMismatch
 from towline.format.files.consume_queue import SIZE as ENTRY_SIZE
 from towline.format.record.columns import field, wider_by
 from towline.format.record.record import BORN_HOST_IPV6, LAYOUT, MAGIC_V1, MAGIC_V2
@@ -386,11 +386,8 @@ def _confirmed(store: Store) -> int:
 
 def _of_running_node(store: Store) -> tuple[int, int] | None:
     running = server_part(f"reading {store.root} while a node runs on it")
-    try:
-        found: tuple[int, int] = running.bounds(store, store_holder(store.lock))
-        return found
-    except (NodeNotRunning, PositionsUnusable):
-        return None
+    found: tuple[int, int] | None = running.bounds(store, store_holder(store.lock))
+    return found
 
 
 def server_part(what: str) -> ModuleType:

@@ -30,6 +30,7 @@ from towline.format.record.transactions import (
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
 from towline.limits import MIB
+from towline.link.permissions import Act, Permit
 from towline.node.peers.local_links import Batch, Outbox
 from towline.runtime.failpoints import ARMED, reach
 
@@ -41,6 +42,7 @@ CHECKS_MAX: Final = 32  # of one answer
 BYTES_MAX: Final = MIB  # of one answer; the first half comes whatever its size
 WATCHES_MAX: Final = 4_096
 PEER_WATCHES_MAX: Final = 16
+OTHERS_MAX: Final = 256  # halves that are passed over for one producer: they come last then
 OPS_MAX: Final = 10_000  # op records that are kept in mind, and as many as transactions are open
 HOLD_MAX_MS: Final = 10_000
 BLOCKED_MS: Final = 50  # while put takes nothing
@@ -49,11 +51,12 @@ MOVE_RETRY_MS: Final = 1_000  # after put could not store it
 
 @dataclass(slots=True)
 class ProducerWatch:
-    """A request of a producer that waits for checks. `until_ms` is monotonic."""
+    """A request of a producer that waits for checks. `until_ms` is monotonic; `permit` where its key is limited."""
 
     peer: bytes
     request_id: int
     until_ms: int
+    permit: Permit | None = None
 
 
 class ProducerWatches:
@@ -85,14 +88,20 @@ class ProducerWatches:
         done = 0
         for group in list(self._watches):
             waiting = self._watches[group]
-            while waiting and (asked := self._next_checks(group)):
-                if self._send_checks(self._pop(waiting), asked):
+            for watch in list(waiting):
+                asked = self._next_checks(group, watch.permit)
+                if not asked:
+                    continue
+                self._remove(waiting, watch)
+                if self._send_checks(watch, asked):
                     done += 1
                 else:
                     for half, _ in asked:
                         self._ledger.ask(half)
             while waiting and waiting[0].until_ms <= now_ms:
-                self._send_checks(self._pop(waiting), [])
+                late = waiting[0]
+                self._remove(waiting, late)
+                self._send_checks(late, [])
                 done += 1
             if not waiting:
                 del self._watches[group]
@@ -109,22 +118,29 @@ class ProducerWatches:
         self._watches.clear()
         self._peers.clear()
 
-    def _pop(self, waiting: deque[ProducerWatch]) -> ProducerWatch:
-        watch = waiting.popleft()
+    def _remove(self, waiting: deque[ProducerWatch], watch: ProducerWatch) -> None:
+        waiting.remove(watch)
         self._peers[watch.peer] -= 1
         if not self._peers[watch.peer]:
             del self._peers[watch.peer]
-        return watch
 
-    def _next_checks(self, group: str) -> list[tuple[Half, Record]]:
-        """The transactions that the next producer of the group is asked about."""
+    def _next_checks(self, group: str, permit: Permit | None) -> list[tuple[Half, Record]]:
+        """The transactions that a producer of the group is asked about; what its key does not reach is another's."""
         found: list[tuple[Half, Record]] = []
+        others: list[Half] = []
         size = 0
         while len(found) < CHECKS_MAX and size < BYTES_MAX and (asked := self._ledger.next_asked(group)):
+            if permit is not None and not permit.may(Act.PRODUCE, asked.half.topic):
+                others.append(asked.half)
+                if len(others) == OTHERS_MAX:
+                    break
+                continue
             record = self._reader.record(HALF, asked.half.offset)
             if record is not None:
                 found.append((asked.half, record))
                 size += len(record.body)
+        for half in others:
+            self._ledger.ask(half)
         return found
 
     def _send_checks(self, watch: ProducerWatch, asked: list[tuple[Half, Record]]) -> bool:

@@ -13,6 +13,7 @@ from towline.format.record.record import Host
 from towline.format.record.transactions import HALF, OP, Half, Outcome, committed, op_record, read_half
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
+from towline.link.permissions import HOLDER, Act, NotPermitted, Permit
 from towline.node.peers.local_links import DEADLINE_MS, Batch, Outbox
 from towline.runtime.failpoints import ARMED, reach
 
@@ -40,6 +41,7 @@ class Ending:
     outcome: Outcome
     until_ms: int
     end: int
+    permit: Permit | None = None  # of who asks, where that is limited to topics
     not_before_ms: int = 0
     tried: bool = False  # it may have been stored
 
@@ -48,8 +50,19 @@ def read_ending(peer: bytes, request_id: int, question: dict[str, Any], until_ms
     """Reads a request. Raises MalformedFrame."""
     match question:
         case {"first": int(first), "group": str(group), "key": str(key), "outcome": "commit" | "rollback" as outcome}:
-            return Ending(peer, request_id, first, group, key, ENDINGS[str(outcome)], until_ms, end)
+            permit = permit_in(question)
+            return Ending(peer, request_id, first, group, key, ENDINGS[str(outcome)], until_ms, end, permit)
     raise MalformedFrame("a transaction ends with first, group, key, and outcome commit or rollback")
+
+
+def permit_in(question: dict[str, Any]) -> Permit | None:
+    """What remoting says that the client may do for whom it asks; None where that is not limited. Raises
+    MalformedFrame."""
+    holder = question.get(HOLDER)
+    try:
+        return None if holder is None else Permit.read(holder)
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedFrame(f"a {HOLDER} that cannot be read: {error!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +158,23 @@ class Endings:
             else:
                 self._refuse(ending, found.name, found.value)
             return True
+        refused = None if found is None else self._not_permitted(ending, found)
+        if refused is not None:
+            self._refuse(ending, type(refused).__name__, str(refused))
+            return True
         if found is not None and self._outbox.has_room and not any(twin.busy for twin in self._ledger.twins(found)):
             return self._store(ending, found)
         if self._now_ms < ending.until_ms:
             return False
         self._refuse(ending, EndRefusal.NOT_READABLE_YET.name, EndRefusal.NOT_READABLE_YET.value)
         return True
+
+    def _not_permitted(self, ending: Ending, found: OpenTransaction) -> NotPermitted | None:
+        """Why who asks may not end it, with all that end with it."""
+        if ending.permit is None:
+            return None
+        topics = [twin.half.topic for twin in self._ledger.twins(found)]
+        return next(filter(None, (ending.permit.refusal(Act.PRODUCE, topic) for topic in topics)), None)
 
     def _unknown(self, ending: Ending) -> EndRefusal | None:
         """The refusal for a transaction that is not open, from its record; None while that may still appear."""

@@ -7,6 +7,9 @@ Its own socket serves producers: they end their transactions there, and wait the
     transaction_list   {group, empty for all} -> {transactions: the oldest LISTED_MAX that are open}
     transaction_status {} -> {open, ...}, see `_status`
 
+Of the first three, remoting says in `holder` what a client may do whose key is limited to topics: it ends, is asked
+about and sees the transactions of these alone.
+
 Where more wait than there is room for, a watch is refused (TOO_MANY); its producer asks again a little later.
 
 After a start no transaction ends before the log of that moment was dispatched and read: only then everything that the
@@ -25,6 +28,7 @@ from towline.format.wire.frames import ANSWER, ASK, Kind, expect, json_part, kin
 from towline.limits import KIB
 from towline.link.context import Context
 from towline.link.endpoints import ipc_endpoint
+from towline.link.permissions import HOLDER_MAX, Act
 from towline.link.poller import Poller
 from towline.link.server import Request, Sent, Server
 from towline.node.peers.handshake import own_facts, welcome
@@ -35,7 +39,7 @@ from towline.node.process.secret import SCHEDULE_ROLE, SECRET_FACT, read_secret
 from towline.runtime.positions import Counter, Duty, Position
 
 from .checks import HOLD_MAX_MS, PEER_WATCHES_MAX, WATCHES_MAX, Checks, ProducerWatch, ProducerWatches, sizes_of
-from .endings import HELD_MS, WAITING_MAX, Ending, Endings, LostPuts, RecordOptions, read_ending
+from .endings import HELD_MS, WAITING_MAX, Ending, Endings, LostPuts, RecordOptions, permit_in, read_ending
 from .ledger import CheckRules, EndRefusal, Ledger
 from .offsets_file import TransactionOffsets, TransactionOffsetsFile
 from .topic_reader import TopicReader
@@ -49,6 +53,7 @@ POLL_MS: Final = 1_000
 ANSWER_MS: Final = 1_000  # put answers so much later than it promises at most
 SERVICE: Final = "schedule"
 LISTED_MAX: Final = 256
+QUESTION_MAX: Final = KIB + HOLDER_MAX  # remoting keeps what clients say below KIB
 
 
 class TransactionService:
@@ -311,7 +316,7 @@ class TransactionService:
         return done
 
     def _take(self, request: Request, now_ms: int) -> None:
-        if kind_of(request.parts[0]) != Kind.ASK or len(request.parts) != 2 or len(request.parts[1]) > KIB:
+        if kind_of(request.parts[0]) != Kind.ASK or len(request.parts) != 2 or len(request.parts[1]) > QUESTION_MAX:
             raise MalformedFrame("the schedule process answers short questions only")
         _, request_id = expect(ASK, request.parts[0])
         question = read_json(request.parts[1])
@@ -321,12 +326,13 @@ class TransactionService:
                 self._before_start.append(read_ending(request.peer, request_id, question, until, end))
             case {"op": "transaction_watch", "group": str(group), "wait_ms": int(wait_ms)}:
                 until = now_ms + max(0, min(wait_ms, HOLD_MAX_MS))
-                self._watch(group, ProducerWatch(request.peer, request_id, until))
+                self._watch(group, ProducerWatch(request.peer, request_id, until, permit_in(question)))
             case {"op": "transaction_status"}:
                 self._send(request.peer, request_id, self._status())
             case {"op": "transaction_list", "group": str(group)}:
-                found = [_facts_of(half) for half in self._ledger.open_of(group, LISTED_MAX)]
-                self._send(request.peer, request_id, {"transactions": found})
+                permit, found = permit_in(question), self._ledger.open_of(group, LISTED_MAX)
+                shown = [half for half in found if permit is None or permit.may(Act.PRODUCE, half.topic)]
+                self._send(request.peer, request_id, {"transactions": [_facts_of(half) for half in shown]})
             case _:
                 raise MalformedFrame(f"the schedule process does not answer {question.get('op')!r}")
 

@@ -27,7 +27,9 @@ class Model:
         self.manual = manual
         self.buffer = FetchBuffer(ordered=ordered, manual=manual)
         self.thread = 0
+        threads = [threading.Thread() for _ in range(THREADS)]
         monkeypatch.setattr(module.threading, "get_ident", lambda: self.thread)
+        monkeypatch.setattr(module.threading, "current_thread", lambda: threads[self.thread])
         self.queues = [GroupQueue("t", number, EVERYTHING) for number in range(QUEUES)]
         for queue in self.queues:
             queue.begin(0)

@@ -9,7 +9,7 @@ from tests.processes.nodes import free_port
 from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused
 from towline.client.producer import Producer
-from towline.errors import UnknownTopic
+from towline.errors import LinkRefused, UnknownTopic
 from towline.format.remoting.codes import RequestCode
 
 from .standins import Answer, Standin, broker, names_of, refuses, serving, silent
@@ -114,3 +114,18 @@ def test_a_topic_that_its_broker_keeps_is_not_deleted_at_name_servers(cluster: C
     with cluster.admin() as admin, pytest.raises(AskRefused, match="NO_PERMISSION"):
         admin.delete_topic("t")
     assert [each.codes().count(DELETE) for each in cluster.names] == [0, 0]
+
+
+def test_of_several_brokers_one_is_named_as_the_refusal_says(cluster: Cluster) -> None:
+    with serving(broker()) as other:
+        brokers = {"a": {0: cluster.broker.address}, "b": {0: other.address}}
+        cluster.names[0].answers.update(names_of(brokers, {"t": {"a": 4, "b": 4}}))
+        endpoint = f"rocketmq://{cluster.names[0].address}"
+        with AdminClient(endpoint) as admin, pytest.raises(LinkRefused, match="the cluster has a, b") as refused:
+            admin.topics()
+        assert refused.value.code == "SEVERAL_BROKERS"
+        assert refused.value.advice.endswith("as in rocketmq://HOST:9876/BROKER")
+        with AdminClient(f"{endpoint}/b") as admin:
+            assert [row["topic"] for row in admin.topics()] == ["t"]
+        assert RequestCode.GET_ALL_TOPIC_CONFIG in other.codes()
+        assert RequestCode.GET_ALL_TOPIC_CONFIG not in cluster.broker.codes()

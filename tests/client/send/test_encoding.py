@@ -72,6 +72,14 @@ def test_bodies_get_the_same_room() -> None:
     assert len({message.unique_key for message in found}) == 3
 
 
+@pytest.mark.parametrize("properties", [None, {"own": "v"}], ids=["plain", "own"])
+def test_each_message_has_a_unique_key_of_its_own(properties: dict[str, str] | None) -> None:
+    same = encoder()
+    found = [same.encode(Message("t", b"x", properties=properties), 0) for _ in range(3)]
+    assert len({key for _, key in found}) == 3
+    assert [properties_of(record)["UNIQ_KEY"] for record, _ in found] == [key for _, key in found]
+
+
 def test_the_longest_properties_leave_room_too() -> None:
     def sent(size: int, room: bool) -> bytes:
         return encoder(append_property_crc=room).encode(Message("t", b"", properties={"p": "x" * size}), 0)[0]

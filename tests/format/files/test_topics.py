@@ -1,6 +1,7 @@
 """Topic names, and topics.json in the dialects of RocketMQ."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from towline.errors import IllegalTopic, MalformedFile
 from towline.format.files.fastjson import dumps_fastjson
 from towline.format.files.topics import (
+    RETENTION_BYTES,
+    RETENTION_MS,
     DataVersion,
     TopicConfig,
     TopicTable,
@@ -58,6 +61,22 @@ def read(text: str, path: str = "topics.json") -> TopicTable:
     return read_topics(loads_fastjson(text, path), path)
 
 
+def test_how_long_messages_are_kept_stands_among_the_attributes_as_a_broker_writes_them():
+    kept = {RETENTION_BYTES: "10737418240", RETENTION_MS: "259200000"}
+    topic = TopicConfig(topic_name="TopicA", attributes=kept)
+    attributes = '{\n\t\t\t\t"retention.bytes":"10737418240",\n\t\t\t\t"retention.ms":"259200000"\n\t\t\t}'
+    text = GOLDEN.replace('"attributes":{}', f'"attributes":{attributes}')
+    assert dumps_fastjson(topics_content(replace(TABLE, topics={"TopicA": topic}))) == text
+    assert read(text).topics["TopicA"] == topic
+    assert (topic.retention_ms, topic.retention_bytes) == (259_200_000, 10 << 30)
+
+
+@pytest.mark.parametrize("text", ["-1", "0", "", "3d", "1.5", " 7", "٣", "9" * 20, "9" * 5000])
+def test_what_sets_no_bound_there_is_none(text):
+    topic = TopicConfig(topic_name="t", attributes={RETENTION_MS: text, RETENTION_BYTES: text})
+    assert (topic.retention_ms, topic.retention_bytes) == (None, None)
+
+
 class TestNames:
     @pytest.mark.parametrize("name", ["a", "TopicA", "%RETRY%g|1_-", "t" * 127, "%RETRY%" + "g" * 248], ids=len)
     def test_legal_names_pass(self, name):
@@ -80,6 +99,14 @@ class TestNames:
         with pytest.raises(IllegalTopic, match=said) as caught:
             check_topic(name)
         assert caught.value.name == name
+
+    def test_dots_are_legal_where_they_are_allowed_and_not_in_front(self):
+        check_topic("orders.eu.v1", dots=True)
+        for name in (".", "..", ".orders", "a/b.c"):
+            with pytest.raises(IllegalTopic, match="behind the first, dots"):
+                check_topic(name, dots=True)
+        with pytest.raises(IllegalTopic, match="dots_in_topic_names"):
+            check_topic("orders.eu")
 
 
 class TestTopicsJson:

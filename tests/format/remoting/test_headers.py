@@ -3,7 +3,7 @@
 import pytest
 
 from towline.errors import MalformedFrame
-from towline.format.remoting.codes import ResponseCode, response_of
+from towline.format.remoting.codes import ResponseCode, put_status_of, response_of
 from towline.format.remoting.headers import LETTERS, MakeTopic, OfTopic, SendMessage, UnregisterClient, read_header
 from towline.format.wire.status import PutStatus
 
@@ -67,3 +67,8 @@ def test_every_status_of_a_put_has_a_code():
         status for status in PutStatus if status.stored
     ]
     assert found[PutStatus.UNKNOWN_ERROR] is ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.parametrize("status", [status for status in PutStatus if status.stored])
+def test_what_was_stored_is_told_by_a_code_of_its_own_and_read_back_as_it_was(status):
+    assert put_status_of(response_of(status)) is status

@@ -16,7 +16,7 @@ from tests.etcd_server import free_port, running
 from tests.processes.waiting import await_
 from towline.clock import SystemClock
 from towline.errors import EtcdUnavailable, MalformedKey
-from towline.format.files.epochs import number_of
+from towline.format.files.epochs import node_of, number_of
 from towline.ha.leader.election import BACK_OFF_MS, GIVE_WAY_MS, Candidate, LeaderProbe, listens
 from towline.ha.leader.leadership import (
     GroupView,
@@ -376,6 +376,24 @@ class TestAMemberThatStands:
         said |= {1: self.state(1, doubted=True)} | {node: self.state(node, **facts) for node, facts in others.items()}
         self.stand(candidate)
         assert (len(orders) == 1, leadership.read().leader is not None) == (stands, stands)
+
+    def test_one_that_was_promised_a_later_epoch_and_is_silent_goes_first_for_a_while(self, candidate, said, orders):
+        """It was promoted by hand, and its processes are being started."""
+        del said[0], said[2]
+        said[1] |= {"promised": number_of(4, 2), "promised_node": 2}
+        self.stand(candidate, for_ms=GIVE_WAY_MS)
+        assert not orders
+        self.stand(candidate, for_ms=2 * GIVE_WAY_MS)
+        assert len(orders) == 1
+
+    @pytest.mark.parametrize(
+        "promised", [number_of(2, 0), number_of(4, 1), number_of(4, 7)], ids=["old", "own", "other"]
+    )
+    def test_no_other_promise_keeps_it_from_standing(self, candidate, said, orders, promised):
+        del said[0], said[2]
+        said[1] |= {"promised": promised, "promised_node": node_of(promised)}
+        self.stand(candidate, for_ms=GIVE_WAY_MS)
+        assert len(orders) == 1
 
     def test_and_without_doubt_whoever_is_silent(self, candidate, said, orders):
         del said[0], said[2]

@@ -4,7 +4,8 @@ from collections import deque
 
 import pytest
 
-from towline.ha.sender.peers import FRAMES_IN_FLIGHT_MAX, BadAck, FlowControl, Peer
+from towline.ha.sender.peers import FRAMES_IN_FLIGHT_MAX, BadAck, Peer
+from towline.replication.flow_control import FlowControl
 
 
 def slave(**facts: object) -> Peer:

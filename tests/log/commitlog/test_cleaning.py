@@ -13,11 +13,14 @@ from towline.log.commitlog.cleaning import (
     CleanRules,
     CleanState,
     DeleteReason,
+    Deletion,
     DiskUse,
     SteadyTime,
     choose,
     full_in_s,
     hours_of,
+    kept_shorter,
+    lengthened,
     removable,
 )
 
@@ -139,6 +142,30 @@ BORDERS = [
 @pytest.mark.parametrize(("synced", "appended", "expected"), BORDERS)
 def test_only_what_is_synced_and_never_the_segment_with_the_last_byte(synced, appended, expected):
     assert removable([0, 100, 200], SIZE, synced=synced, appended=appended) == expected
+
+
+@pytest.mark.parametrize(
+    ("topics", "hours"),
+    [({}, 72), ({"a": HOUR_MS}, 72), ({"a": HOUR_MS, "b": 100 * HOUR_MS, "c": 99 * HOUR_MS}, 100)],
+    ids=["without one", "a shorter one", "the longest"],
+)
+def test_no_segment_expires_before_the_messages_of_any_topic(topics, hours):
+    rules = lengthened(replace(RULES, waits_ms=HOUR_MS), topics)
+    assert rules == replace(RULES, waits_ms=HOUR_MS, reserved_ms=hours * HOUR_MS)
+    ages = [NOW - hours * HOUR_MS, NOW - hours * HOUR_MS + 1]
+    assert goes(rules, moment(hour=4), ages) == [DeleteReason.HOUR]
+
+
+@pytest.mark.parametrize("why", DeleteReason)
+def test_who_loses_messages_before_their_time_is_named(why):
+    topics = {"long": 10 * HOUR_MS, "also": 6 * HOUR_MS, "short": 5 * HOUR_MS}
+    forced = why in (DeleteReason.NO_ROOM, DeleteReason.FORCED, DeleteReason.BYTES)
+    assert kept_shorter(Deletion(0, why, 5 * HOUR_MS), topics) == (["also", "long"] if forced else [])
+
+
+def test_room_goes_before_the_time_of_a_topic():
+    rules = lengthened(RULES, {"a": 1000 * HOUR_MS})
+    assert goes(rules, moment(95), [OLD] * 4)[:1] == [DeleteReason.FORCED]
 
 
 def test_the_used_share_is_rounded_up():

@@ -1,4 +1,4 @@
-"""The reserve: all its blocks or nothing, made anew where it is not whole, given up at once."""
+"""The reserve: all its blocks or the share of a start, made whole again, given up at once."""
 
 import os
 from pathlib import Path
@@ -8,9 +8,10 @@ import pytest
 from towline.errors import DiskFull, SyncFailed
 from towline.log.commitlog import reserve_file
 from towline.log.commitlog.cleaning import DiskUse
-from towline.log.commitlog.reserve_file import ReserveFile, disk_use
+from towline.log.commitlog.reserve_file import START_SHARE, ReserveFile, disk_use
 
 SIZE = 1 << 16
+SHARE = SIZE // START_SHARE
 
 
 @pytest.fixture
@@ -27,8 +28,12 @@ def test_it_holds_blocks_and_gives_them_back(reserve):
     assert reserve.make()
     assert reserve.path.stat().st_ino == inode, "what is whole stays"
     assert reserve.give_up()
-    assert not reserve.path.exists()
+    found = reserve.path.stat()
+    assert (found.st_size, 512 * found.st_blocks) == (SHARE, SHARE)
+    assert not reserve.held
     assert not reserve.give_up()
+    assert reserve.make()
+    assert reserve.held
 
 
 @pytest.mark.parametrize("size", [0, SIZE // 2, SIZE, 2 * SIZE], ids=["empty", "short", "sparse", "of another size"])
@@ -56,8 +61,25 @@ def test_a_disk_that_gives_none_is_no_error(reserve, monkeypatch, error):
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(reserve_file, "create_segment", fails)
+    monkeypatch.setattr(reserve_file, "reserve", fails)
     assert not reserve.make()
+
+
+def test_a_disk_without_room_for_all_of_it_keeps_the_share_of_a_start(reserve, monkeypatch):
+    reserve_blocks = reserve_file.reserve
+
+    def up_to_the_share(fd, start, end):
+        if end > SHARE:
+            raise DiskFull("reserve", end)
+        reserve_blocks(fd, start, end)
+
+    monkeypatch.setattr(reserve_file, "reserve", up_to_the_share)
+    assert not reserve.make()
+    assert not reserve.held
+    assert 512 * reserve.path.stat().st_blocks == SHARE
+    monkeypatch.setattr(reserve_file, "disk_use", lambda _: DiskUse(1, SIZE - 1))
+    assert reserve.give_up_when_full()
+    assert not reserve.path.exists()
 
 
 @pytest.mark.parametrize(("available", "given_up"), [(SIZE - 1, True), (SIZE, False)])

@@ -101,6 +101,20 @@ class TestSaving:
         file.save(FIRST | {"towlineCheck": "00000000"})
         assert file.load() == FIRST
 
+    def test_a_file_that_comes_while_it_is_looked_for_is_not_there_yet_and_not_damaged(
+        self, file: ConfigFile, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def coming(path: Path, read=Path.read_bytes) -> bytes:
+            monkeypatch.undo()
+            try:
+                return read(path)
+            finally:
+                file.save(FIRST)
+
+        monkeypatch.setattr(Path, "read_bytes", coming)
+        assert file.load() is None
+        assert file.load() == FIRST
+
     def test_a_torn_file_does_not_push_the_last_good_one_out_of_the_backup(self, file: ConfigFile) -> None:
         file.save(FIRST)
         file.save(SECOND)

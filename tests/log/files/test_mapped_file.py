@@ -145,6 +145,7 @@ class TestResidence:
         path = create_segment(tmp_path, 16 * PAGE, "segment")
         with path.open("r+b") as file:
             file.write(b"x" * 16 * PAGE)
+            file.flush()
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         mapped = MappedFile.open(path, 16 * PAGE, writable=True)

@@ -106,6 +106,19 @@ class TestPublishing:
         assert (target.stat().st_ino, target.stat().st_nlink) == (inode, 1)
         assert list(staging.iterdir()) == []
 
+    def test_its_name_is_durable_on_return(
+        self, staging: Path, commitlog: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: list[tuple[Path, list[str]]] = []
+
+        def note(path: Path) -> None:
+            synced.append((path, sorted(each.name for each in path.iterdir())))
+            sync_directory(path)
+
+        monkeypatch.setattr(segment_files, "sync_directory", note)
+        publish(create_segment(staging, SIZE, "new"), commitlog / segment_name(0))
+        assert (commitlog, [segment_name(0)]) in synced
+
     def test_the_loser_drops_its_own_and_leaves_the_other_in_place(self, staging: Path, commitlog: Path) -> None:
         target = commitlog / segment_name(0)
         publish(create_segment(staging, SIZE, "first"), target)

@@ -245,6 +245,21 @@ class TestCut:
         assert again.query("TopicA", "k1", 0, 1 << 62) == model_query(puts, "k1")
         again.close()
 
+    def test_a_reader_is_given_nothing_of_a_put_before_its_header_is_written(self, tmp_path: Path) -> None:
+        seen: dict[str, list[int]] = {}
+        reader = IndexService(tmp_path, 7, 100)
+
+        def ask(step: str) -> None:
+            seen[step] = reader.query("TopicA", "k1", 0, 1 << 62)
+
+        service = IndexService(tmp_path, 7, 100, writable=True, between=ask)
+        service.load()
+        service.put(*batch([("k1", number, NOON + number) for number in range(3)]))
+        ask("header written")
+        assert seen == {"slots": [], "header": [], "header written": [2, 1, 0]}
+        service.close()
+        reader.close()
+
     def test_a_reader_misses_nothing_while_slots_were_cut_and_the_header_not_yet(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -71,13 +71,14 @@ def test_what_reput_has_not_dispatched_again_still_counts(maker):
     assert (maker.store.config / "consumerOffset.json").stat().st_ino == before
 
 
-def test_what_is_beyond_the_log_goes_back_to_its_end_in_both_generations(maker):
+@pytest.mark.parametrize("beyond", [1, 7])
+def test_what_is_beyond_the_log_goes_back_to_its_end_in_both_generations(maker, beyond):
     (topic, queue), end = next(iter(ends_of(maker).items()))
-    table = {f"{topic}@g": {str(queue): end + 7}, "Gone@g": {"0": 3}}
+    table = {f"{topic}@g": {str(queue): end + beyond}, "Gone@g": {"0": 3}}
     save(maker, "consumerOffset.json", offsetTable=table, dataVersion={"counter": 1})
     done = clamp(maker)
     assert done.counts == {"consumerOffset.json": 2}
-    told = f"group g: its offset {end + 7} of queue {queue} of {topic} is beyond the queue's end and becomes {end}"
+    told = f"group g: its offset {end + beyond} of queue {queue} of {topic} is beyond the queue's end and becomes {end}"
     assert told in done.notes
     path = maker.store.config / "consumerOffset.json"
     for each in (ConfigFile(path), ConfigFile(path.with_name(path.name + ".bak"))):

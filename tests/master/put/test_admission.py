@@ -15,17 +15,8 @@ from towline.format.wire.status import PutStatus
 from towline.kernels.jit.rows import RequestStatus
 from towline.kernels.put import append as kernel
 from towline.log.errors import PoolEmpty, SegmentNotMade
-from towline.master.put.admission import (
-    CHECKS,
-    NEVER,
-    Gate,
-    Limits,
-    StoreState,
-    expired,
-    no_room,
-    page_cache_busy,
-    waited_too_long,
-)
+from towline.master.put.admission import Gate, expired, no_room, page_cache_busy, waited_too_long
+from towline.node.store.put_checks import CHECKS, NEVER, Limits, StoreState
 from towline.runtime.positions import Duty, Flag, Position, Positions
 
 LIMITS = Limits(waiting_max=10, flush_backlog_max=1000, replicated=True, in_sync_min=2, gap_max=100)

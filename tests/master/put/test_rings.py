@@ -14,8 +14,8 @@ from towline.format.wire.put_ring import REFUSAL_ROOM, Cut, Word, request_word
 from towline.format.wire.status import PutStatus
 from towline.kernels.put import put_ring as kernel
 from towline.link.put_ring import ClientRing, NodeRing, Offer, RingRefused
-from towline.master.put.admission import Refusal
 from towline.master.put.rings import SPINS, Rings, RingTerms, shortened
+from towline.node.store.put_checks import Refusal
 from towline.runtime.spin_wait import SpinWait
 
 SIZE = 64 * 1024

@@ -12,6 +12,8 @@ from towline.errors import (
     UnknownTopic,
 )
 from towline.format.files.topics import (
+    RETENTION_BYTES,
+    RETENTION_MS,
     SYSTEM_TOPICS,
     TEMPLATE_TOPIC,
     DeletedTopic,
@@ -20,9 +22,10 @@ from towline.format.files.topics import (
     read_topics,
     topics_content,
 )
+from towline.limits import RETENTION_BYTES_MAX, RETENTION_BYTES_MIN, RETENTION_MS_MAX, RETENTION_MS_MIN
 from towline.log.files.config_file import ConfigFile
 from towline.log.state.topics_file import TopicsConfig, TopicsFile
-from towline.master.put.topics import TopicChange, Topics
+from towline.master.put.topics import NO_RETENTION, TopicChange, Topics
 
 
 class StillClock:
@@ -378,3 +381,63 @@ class TestUntilItIsWritten:
             with pytest.raises(UnknownTopic):
                 made.check_route(name, 1, template)
         made.check_route("closed", 1, "nothing")  # it is being made
+
+
+class TestRetention:
+    """How long, and how many bytes of, a topic's messages are read."""
+
+    def test_is_kept_by_a_restart_and_by_other_changes(self, tmp_path):
+        made = topics(tmp_path)
+        made.create("orders", 2, TopicChange(retention_ms=60_000, retention_bytes=1 << 20))
+        made.alter("orders", TopicChange(perm=4))
+        kept = topics(tmp_path).get("orders")
+        assert (kept.retention_ms, kept.retention_bytes, kept.perm) == (60_000, 1 << 20, 4)
+
+    def test_each_is_changed_and_taken_away_by_itself(self, tmp_path):
+        made = topics(tmp_path)
+        made.create("orders", 2, TopicChange(retention_ms=60_000, retention_bytes=1 << 20))
+        assert made.alter("orders", TopicChange(retention_ms=1_000)).attributes == {
+            RETENTION_MS: "1000",
+            RETENTION_BYTES: str(1 << 20),
+        }
+        assert made.alter("orders", TopicChange(retention_ms=NO_RETENTION)).attributes == {
+            RETENTION_BYTES: str(1 << 20)
+        }
+        assert made.alter("orders", TopicChange(retention_bytes=NO_RETENTION)).attributes == {}
+
+    def test_leaves_attributes_of_others_alone(self, tmp_path):
+        others = {"message.type": "NORMAL", "a": "-1"}
+        table = TopicTable(topics={"orders": TopicConfig(topic_name="orders", attributes=others)})
+        ConfigFile(tmp_path / "topics.json").save(topics_content(table))
+        made = topics(tmp_path)
+        assert made.alter("orders", TopicChange(retention_ms=1_000)).attributes == others | {RETENTION_MS: "1000"}
+        assert made.alter("orders", TopicChange(retention_ms=NO_RETENTION)).attributes == others
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            (TopicChange(retention_ms=RETENTION_MS_MIN - 1), "kept for 999 ms; 1000 to 3153600000000 are allowed"),
+            (TopicChange(retention_ms=RETENTION_MS_MAX + 1), "-1 for none"),
+            (TopicChange(retention_ms=0), "kept for 0 ms"),
+            (TopicChange(retention_ms=-2), "kept for -2 ms"),
+            (TopicChange(retention_bytes=RETENTION_BYTES_MIN - 1), "65535 bytes in each queue; 65536 to"),
+            (TopicChange(retention_bytes=RETENTION_BYTES_MAX + 1), "bytes in each queue"),
+        ],
+    )
+    def test_is_refused_where_no_topic_may_have_it_and_nothing_changes(self, tmp_path, change, said):
+        made = topics(tmp_path)
+        before = made.create("orders", 2)
+        with pytest.raises(TopicChangeRefused, match=said):
+            made.alter("orders", change)
+        with pytest.raises(TopicChangeRefused, match=said):
+            made.create("more", 2, change)
+        assert (made.get("orders"), made.get("more")) == (before, None)
+
+    def test_is_not_for_the_brokers_own_topics(self, tmp_path):
+        with pytest.raises(TopicProtected):
+            topics(tmp_path).alter("SCHEDULE_TOPIC_XXXX", TopicChange(retention_ms=1_000))
+
+    def test_is_not_inherited(self, tmp_path):
+        made = topics(tmp_path)
+        made.create("model", 2, TopicChange(perm=7, retention_ms=60_000))
+        assert made.route("copy", template="model").retention_ms is None

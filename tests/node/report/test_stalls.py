@@ -5,7 +5,7 @@ from typing import Any
 import psutil
 import pytest
 
-from towline.node.report.status import GONE, STILL_MS, standing_still
+from towline.node.report.processes import GONE, STILL_MS, standing_still
 
 
 def process(**more: Any) -> dict[str, Any]:

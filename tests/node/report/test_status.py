@@ -6,7 +6,8 @@ import os
 import pytest
 
 from towline.errors import NodeNotRunning
-from towline.node.report.status import disk_sizes, memory_of, read_status
+from towline.node.report.processes import memory_of
+from towline.node.report.status import disk_sizes, read_status
 from towline.places import Store
 
 SIZE = 32 * 1024 * 1024

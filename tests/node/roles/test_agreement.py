@@ -204,6 +204,13 @@ class TestMayPromote:
             with pytest.raises(PromotionRefused, match="is 2 here, and was 1 elsewhere"):
                 may_promote(own, answers, granted, self.KNOWN, floor=2)
 
+    def test_where_nobody_has_a_record_each_node_has_to_promise(self):
+        """A master with a lower min_in_sync_replicas may have gone on alone, and told nobody who answers."""
+        own, other = (replace(node(number), in_sync=None) for number in (0, 1))
+        with pytest.raises(PromotionRefused, match="is 2 here, and may be less there"):
+            may_promote(own, {1: other}, [1], self.KNOWN, floor=2)
+        may_promote(own, {1: other, 2: replace(node(2), in_sync=None)}, [1, 2], self.KNOWN, floor=2)
+
     def test_who_was_elected_need_not_hear_the_silent(self):
         may_promote(OWN, {}, [], self.KNOWN, floor=1, elected=True)
         with pytest.raises(PromotionRefused, match="node 1 holds"):

@@ -28,13 +28,19 @@ LOG = logging.getLogger("test")
 class Node:
     """What a supervisor has of a node: its settings, and a number for each change."""
 
-    def __init__(self, root: Path, sources: Mapping[str, str] | None = None, **start: object) -> None:
+    def __init__(
+        self,
+        root: Path,
+        sources: Mapping[str, str] | None = None,
+        beneath: Mapping[str, object] | None = None,
+        **start: object,
+    ) -> None:
         self.store = Store(root)
         self.store.changes.mkdir(parents=True)
         self.given = Settings.model_validate({"store_path_root_dir": root, **start})
         self.install: Callable[[Settings], None] = lambda settings: None
         self.changes = 0
-        self._changing = Changing(self.store, self.given, sources or {}, self._install, LOG)
+        self._changing = Changing(self.store, self.given, sources or {}, self._install, LOG, beneath or {})
 
     def _install(self, settings: Settings) -> int:
         self.install(settings)
@@ -44,6 +50,14 @@ class Node:
     def ask(self, name: str, *, keep: bool = False, deadline_s: float = 10.0, **settings: object) -> None:
         question = {"settings": settings, "keep": keep, "deadline": time.monotonic() + deadline_s}
         (self.store.changes / f"{name}.json").write_text(json.dumps(question))
+
+    def forget(self, *keys: str) -> dict[str, Any]:
+        question = {"forget": keys, "deadline": time.monotonic() + 10.0}
+        (self.store.changes / "1.json").write_text(json.dumps(question))
+        self.turn()
+        said = self.answer("1")
+        (self.store.changes / "1.done").unlink()
+        return said
 
     def turn(self) -> None:
         self._changing.carry_out(self.given)
@@ -182,6 +196,67 @@ class TestKeeping:
         monkeypatch.setattr(store_files, "sync_directory", note)
         assert "error" in node.change(keep=True, put_waiting_max=7)
         assert [left for directory, left in synced if directory == kept.parent][-1] == before
+
+
+class TestTakingBack:
+    def test_a_change_is_taken_back_kept_or_not(self, node: Node) -> None:
+        node.change(keep=True, put_waiting_max=7, log_level="ERROR")
+        node.change(file_reserved_time=9)
+        said = node.forget("put_waiting_max", "file_reserved_time")
+        assert (said["forgotten"], said["settings"]) == (
+            {"put_waiting_max": 7},
+            {"put_waiting_max": 65_536, "file_reserved_time": 72},
+        )
+        assert said["next"] == said["settings"]
+        assert (node.given.put_waiting_max, node.given.file_reserved_time) == (65_536, 72)
+        assert (node.kept(), node.given.log_level.value) == ({"log_level": "ERROR"}, "ERROR")
+
+    def test_what_was_kept_at_the_start_gives_way_to_what_stands_beneath(self, tmp_path: Path) -> None:
+        kept = {"put_waiting_max": str(tmp_path / "kept.toml")}
+        node = Node(tmp_path, kept, {"put_waiting_max": "1000"}, put_waiting_max=7)
+        node.store.kept_settings.write_text("put_waiting_max = 7\n")
+        assert node.forget("put_waiting_max")["settings"] == {"put_waiting_max": 1000}
+        assert not node.store.kept_settings.exists()
+
+    def test_a_key_that_only_a_start_reads_is_told_with_what_holds_then(self, tmp_path: Path) -> None:
+        kept = {"max_message_size": str(tmp_path / "kept.toml")}
+        node = Node(tmp_path, kept, {"max_message_size": 65_536}, max_message_size=4_000)
+        node.store.kept_settings.write_text("max_message_size = 4000\n")
+        said = node.forget("max_message_size")
+        assert (said["settings"], said["next"]) == ({"max_message_size": 4_000}, {"max_message_size": 65_536})
+
+    def test_what_the_rest_cannot_do_without_stays(self, node: Node) -> None:
+        node.change(keep=True, disk_space_clean_forcibly_ratio=40)
+        node.change(keep=True, disk_space_warning_level_ratio=50)
+        before = node.kept()
+        assert node.forget("disk_space_clean_forcibly_ratio")["error"]["error"] == "BadSetting"
+        assert node.kept() == before
+        assert "error" not in node.forget(*before)
+        assert not node.store.kept_settings.exists()
+
+    def test_without_keys_all_that_is_kept_goes_and_a_file_that_is_no_toml_is_put_aside(self, node: Node) -> None:
+        node.change(keep=True, put_waiting_max=7)
+        assert node.forget()["forgotten"] == {"put_waiting_max": 7}
+        node.store.kept_settings.write_text("put_waiting_max = \n")
+        assert node.forget("put_waiting_max")["error"]["error"] == "UnreadableSettings"
+        assert node.forget()["forgotten"] == {}
+        assert not node.store.kept_settings.exists()
+        assert (node.store.root / "kept.toml.bak").read_text() == "put_waiting_max = \n"
+
+    def test_no_setting_is_none_unless_the_file_has_it(self, node: Node) -> None:
+        assert node.forget("put_waiting_maximum")["error"]["error"] == "UnknownSetting"
+        node.store.kept_settings.write_text("put_waiting_maximum = 7\n")
+        assert node.forget("put_waiting_maximum")["forgotten"] == {"put_waiting_maximum": 7}
+
+    def test_what_is_not_installed_stays_kept(self, node: Node) -> None:
+        node.change(keep=True, put_waiting_max=7)
+
+        def fail(_: Settings) -> None:
+            raise DiskFull("settings.json", 9)
+
+        node.install = fail
+        assert node.forget("put_waiting_max")["error"]["error"] == "DiskFull"
+        assert node.kept() == {"put_waiting_max": 7}
 
 
 class TestWhoAsks:

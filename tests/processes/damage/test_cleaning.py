@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -136,8 +136,26 @@ def settled(node: TestNode) -> bool:
     return whole and node.at(Position.DISPATCHED) == node.at(Position.APPENDED)
 
 
+@pytest.fixture
+def scanners(pair) -> Iterator[Callable[[], list[subprocess.Popen[bytes]]]]:
+    """Starts a reader of files beside each node, which a test that fails leaves to this."""
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def start() -> list[subprocess.Popen[bytes]]:
+        for node in pair:
+            command = [sys.executable, "-m", "tests.processes.scanner", str(node.store.root), str(SEGMENT)]
+            begun.append(subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        assert all(scanner.stdout.readline() == b"ready\n" for scanner in begun)
+        return begun
+
+    yield start
+    for scanner in begun:
+        scanner.kill()
+        scanner.communicate()
+
+
 @pytest.mark.parametrize("pair", [{}, POOL], ids=["files", "a transient pool"], indirect=True)
-def test_deleting_all_the_time_harms_no_reader(pair):
+def test_deleting_all_the_time_harms_no_reader(pair, scanners):
     master, slave = pair
     for node in pair:
         node.start()
@@ -147,17 +165,7 @@ def test_deleting_all_the_time_harms_no_reader(pair):
     client.create_topic(TOPIC, QUEUES)
     put_of(client, 0)
     await_(lambda: all(node.at(Position.DISPATCHED) for node in pair), 60.0, "the first request is dispatched")
-    scanners = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.processes.scanner", str(node.store.root), str(SEGMENT)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        for node in pair
-    ]
-    for scanner in scanners:
-        assert scanner.stdout.readline() == b"ready\n"
+    readers = scanners()
     slow = SlowConsumer(master)
     first_id = AdminClient(serve_of(master))
     old = first_id.ask("query_offset", offset=0)
@@ -172,7 +180,7 @@ def test_deleting_all_the_time_harms_no_reader(pair):
     first_id.close()
     for node in pair:
         await_(lambda node=node: settled(node), 60.0, "what has to go is gone")
-    for scanner in scanners:
+    for scanner in readers:
         output, _ = scanner.communicate(b"\n", timeout=30)
         assert scanner.returncode == 0, "a reader of files died"
         met = json.loads(output)

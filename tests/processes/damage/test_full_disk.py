@@ -15,7 +15,7 @@ from towline.client.consumer import Consumer
 from towline.errors import DiskFull
 from towline.format.wire.status import PutStatus
 from towline.limits import MIB
-from towline.log.commitlog.reserve_file import ReserveFile
+from towline.log.commitlog.reserve_file import START_SHARE, ReserveFile
 from towline.log.files.segment_files import segment_name
 from towline.runtime.positions import Flag, Position
 
@@ -121,12 +121,12 @@ def test_puts_are_refused_by_name_and_go_on_by_themselves_when_there_is_room(nod
     ballast, rest = disk / "ballast", disk / "rest"
     take(ballast, 32 * MIB)
     node.start("--set", "clean_file_forcibly_enable=false")
-    before = node.pids()
+    before, reserve = node.pids(), ReserveFile(node.store.root, RESERVE)
     putter = putting(node)
     putter.until_refused()
     assert node.positions.flags & Flag.DISK_FULL
     take(rest)
-    await_(lambda: not (node.store.root / "reserve").exists(), 60.0, "the reserve is given up")
+    await_(lambda: not reserve.held, 60.0, "the reserve is given up")
     await_(lambda: dispatched(node), 60.0, "everything is in its queue")
     assert available(disk) > 0
     assert read_all(node) == putter.stored
@@ -135,7 +135,7 @@ def test_puts_are_refused_by_name_and_go_on_by_themselves_when_there_is_room(nod
     rest.unlink()
     took = putter.await_stored()
     assert node.pids() == before, "nothing died and nothing was restarted"
-    await_(lambda: (node.store.root / "reserve").exists(), 60.0, "the reserve is made again")
+    await_(lambda: reserve.held, 60.0, "the reserve is made again")
     await_(lambda: not node.positions.flags, 60.0, "no flag is left")
     await_(lambda: dispatched(node), 60.0, "everything is in its queue")
     assert read_all(node) == putter.stored
@@ -152,8 +152,11 @@ def test_a_clean_stop_and_a_start_work_on_a_full_disk_and_the_start_serves(node,
     putter = putting(node)
     putter.until_refused()
     take(rest)
+    await_(lambda: not ReserveFile(node.store.root, RESERVE).held, 60.0, "the reserve is given up")
+    await_(lambda: dispatched(node), 60.0, "everything is in its queue")
+    take(rest)  # what a node gives up, others take
     assert node.stop(), "the stop is clean"
-    assert (node.store.root / "reserve").exists(), "it is there for the next start"
+    assert (node.store.root / "reserve").stat().st_size >= RESERVE // START_SHARE, "it is there for the next start"
     take(more)
     node.start("--set", "clean_file_forcibly_enable=false")
     again = putting(node)
@@ -165,8 +168,8 @@ def test_a_clean_stop_and_a_start_work_on_a_full_disk_and_the_start_serves(node,
     with pytest.raises(DiskFull) as refused:  # not a byte is left, and nothing of ours that could be given up
         node.start()
     assert str(node.store.root) in str(refused.value)
-    with more.open("r+b") as file:
-        file.truncate(more.stat().st_size - MIB)
+    with rest.open("r+b") as file:
+        file.truncate(rest.stat().st_size - MIB)
     node.start("--set", "clean_file_forcibly_enable=false")
     before = node.pids()
     again = putting(node)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kafka.exchange.test_import_kills import STEPS as IMPORT_STEPS
 from tests.processes.arming import (
     CLEAN_STEPS,
     EXTENSION_STEPS,
@@ -12,6 +13,7 @@ from tests.processes.arming import (
     POOL_STEPS,
     PROMOTION_STEPS,
     REMOTING_STEPS,
+    RETENTION_STEPS,
     TRANSACTION_STEPS,
     TRUNCATION_STEPS,
     Arming,
@@ -76,7 +78,8 @@ def test_every_step_has_a_failpoint_and_a_test():
     others = {"recover.in_salvage", "receive.before_set", "put.in_topics"}  # the last in test_topic_changes
     others |= {*GATHER_STEPS, *EXTENSION_STEPS, *APPEND_STEPS}
     others |= {"serve.woken", "serve.answered"}  # for traces: serve writes nothing that a kill could tear
-    others |= {*TRANSACTION_STEPS, *TRUNCATION_STEPS, *PROMOTION_STEPS, *REMOTING_STEPS}
+    others |= {*TRANSACTION_STEPS, *TRUNCATION_STEPS, *PROMOTION_STEPS, *REMOTING_STEPS, *RETENTION_STEPS}
+    others |= {f"kafka_import.{step}" for step in IMPORT_STEPS}  # of a command: no node runs
     assert STEPS.keys() | POOL_STEPS.keys() | CLEAN_STEPS.keys() | others == set(NAMES)
 
 

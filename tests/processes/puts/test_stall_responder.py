@@ -157,7 +157,7 @@ def test_a_running_flag_closes_the_gate_and_status_says_so(node, client, capfd):
     line.raise_flag(Flag.LOGIC_QUEUE_ERROR)
     try:
         answers = [client.put(request) for _ in range(50)]
-        assert run(["master", "status", "--store", str(node.store.root)]) == 0
+        assert run(["master", "status", "--store", str(node.store.root)]) == 1, "it is not ready"
         said = " ".join(capfd.readouterr().out.split())
         read = read_status(node.store.root)
     finally:
@@ -168,7 +168,7 @@ def test_a_running_flag_closes_the_gate_and_status_says_so(node, client, capfd):
     assert (read["flags"], read["refused"]["leading"]) == (["LOGIC_QUEUE_ERROR"], "queue_error")
     assert "running flags: LOGIC_QUEUE_ERROR" in said
     assert "puts are refused mostly by queue_error (50 of " in said
-    assert Cause.QUEUE_ERROR.remedy in said
+    assert Cause.QUEUE_ERROR.remedy_at(str(node.store.root)) in said
     assert client.put(request).status == PutStatus.PUT_OK
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import secrets
 import socket
 import threading
 from collections import deque
@@ -114,8 +113,8 @@ class GroupConsumer:
         retry = frozenset() if broadcasting else frozenset({retry_topic(group)})
         self._rules = MemberRules(
             group=group,
-            member=member or f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(4)}",
-            instance=secrets.token_hex(8),
+            member=member or f"{socket.gethostname()}@{os.getpid()}#{os.urandom(4).hex()}",
+            instance=os.urandom(8).hex(),
             cluster=cluster,
             subscriptions=subscriptions | dict.fromkeys(retry, EVERYTHING),
             optional=retry,

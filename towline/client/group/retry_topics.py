@@ -10,11 +10,13 @@ from towline.client.admin import AdminClient
 from towline.client.errors import AskRefused, MessageTooLarge, PutRefused
 from towline.client.link.endpoints import Endpoints
 from towline.client.producer import Producer
-from towline.errors import IllegalProperty, MalformedRecord, TopicExists
+from towline.errors import IllegalProperty, LinkRefused, MalformedRecord, TopicExists
 from towline.format.record.forms import StoredForm, delayed
 from towline.format.record.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from towline.format.record.retries import FIRST_LEVEL, TIMES_MAX, sent_back
 from towline.format.wire.status import PutStatus
+from towline.link.permissions import NotPermitted
+from towline.link.signature import KEY_REFUSED
 from towline.link.unclosed import call_in_child, renew
 
 from .errors import NotStorable, NoWayBack
@@ -116,15 +118,22 @@ class RetryTopics:
                 self._producer = None
                 self._there.clear()
             if topic not in self._there:
-                with AdminClient(endpoint, cluster=self._cluster, timeout_ms=self._timeout_ms) as admin:
-                    try:
-                        admin.create_topic(topic, self._queues_of(topic))
-                    except AskRefused as refused:
-                        if refused.error != TopicExists.__name__:
-                            raise
+                self._make(endpoint, topic)
                 self._there.add(topic)
                 if self._producer is None:
                     self._produces_to = endpoint
                     self._producer = Producer(endpoint, name=f"group {self._group}", cluster=self._cluster)
             assert self._producer is not None
             return self._producer
+
+    def _make(self, endpoint: Endpoints, topic: str) -> None:
+        """Makes the topic where the key is an admin's; else whoever asks for its route does, with one queue."""
+        try:
+            with AdminClient(endpoint, cluster=self._cluster, timeout_ms=self._timeout_ms) as admin:
+                admin.create_topic(topic, self._queues_of(topic))
+        except AskRefused as refused:
+            if refused.error not in (TopicExists.__name__, NotPermitted.__name__):
+                raise
+        except LinkRefused as refused:
+            if refused.code != KEY_REFUSED:
+                raise

@@ -2,7 +2,8 @@
 
 tcp://a:10911,tcp://b:10911   nodes of one group
 cluster:/path/cluster.toml    every group of a cluster file
-etcd:http://a:2379/cluster    every group of a cluster whose leaders are in etcd
+etcd:http://a:2379/cluster    every group of a cluster whose leaders are in etcd; behind a ? may stand ca=FILE,
+                              cert=FILE and key=FILE, user=NAME and password_file=FILE
 rocketmq://a:9876;b:9876      every broker of a RocketMQ cluster, by its name servers
 """
 
@@ -13,7 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import parse_qsl
 
 from towline.client.rocketmq.endpoint import PREFIX, RocketmqEndpoint
 from towline.errors import InvalidEndpoint, NoAnswer, TowlineError
@@ -30,7 +32,8 @@ _BROKERS: Final = "towline.client.rocketmq.clusters"
 _LEADERS: Final = "towline.route.leaders"
 KNOWN_S: Final = 0.2  # what etcd said is believed so long while a node is searched for
 SILENT_S: Final = 1.0  # before an etcd that does not answer is asked again
-_ETCD: Final = re.compile(r"etcd:(https?://[^\s/,]+(?:,https?://[^\s/,]+)*)/(.+)")
+_ETCD: Final = re.compile(r"etcd:(https?://[^\s/,]+(?:,https?://[^\s/,]+)*)/([^?]+)(?:\?(.+))?")
+_ACCESS: Final = ("ca", "cert", "key", "user", "password_file")
 
 log = logging.getLogger(__name__)
 
@@ -188,9 +191,8 @@ class _EtcdRoutes:
         if found is None:
             raise InvalidEndpoint(text, "write etcd:http://HOST:PORT/CLUSTER")
         self._etcd, self._cluster = found[1].split(","), found[2]
-        self._known: dict[str, Mapping[str, tuple[str, ...]]] = import_module(_LEADERS).read_leaders(
-            self._etcd, self._cluster
-        )
+        self._access = _access_of(text, found[3] or "")
+        self._known: dict[str, Mapping[str, tuple[str, ...]]] = self._read()
         self._asked_at = time.monotonic()
         if not self._known:
             raise EtcdSilent(f"it knows no cluster {self._cluster!r}")
@@ -216,9 +218,23 @@ class _EtcdRoutes:
         if time.monotonic() < self._asked_at:
             return ""
         try:
-            self._known = import_module(_LEADERS).read_leaders(self._etcd, self._cluster)
+            self._known = self._read()
         except EtcdSilent as error:
             self._asked_at = time.monotonic() + SILENT_S
             return error.describe()
         self._asked_at = time.monotonic() + KNOWN_S
         return ""
+
+    def _read(self) -> Any:
+        return import_module(_LEADERS).read_leaders(self._etcd, self._cluster, self._access)
+
+
+def _access_of(text: str, asked: str) -> dict[str, str]:
+    """Raises InvalidEndpoint."""
+    found = dict(parse_qsl(asked, keep_blank_values=True))
+    if any(name not in _ACCESS or not value for name, value in found.items()) or (asked and not found):
+        raise InvalidEndpoint(text, f"behind the ? stands {asked!r}; {', '.join(_ACCESS)} are known, each =VALUE")
+    for name, needed in (("key", "cert"), ("user", "password_file"), ("password_file", "user")):
+        if name in found and needed not in found:
+            raise InvalidEndpoint(text, f"it has {name} without {needed}")
+    return found

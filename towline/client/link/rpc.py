@@ -12,6 +12,7 @@ from towline.client.errors import AskRefused, ClientClosed, ClientForked, Filter
 from towline.errors import LinkRefused, MalformedFrame, NoAnswer, TowlineError, UnknownTopic
 from towline.format.wire.frames import ANSWER, ASK, Buffer, Kind, expect, json_part, kind_of, read_json
 from towline.link.context import Context, close_context, new_context
+from towline.link.dealer import await_any
 from towline.link.poller import Poller
 from towline.link.unclosed import call_in_child
 from towline.link.wire import Link
@@ -150,7 +151,7 @@ class Caller:
             except NoAnswer as error:
                 if remaining_ms(deadline) == 0:
                     raise NoAnswer(error.endpoint, timeout_ms, error.trouble) from None
-                self.wait(AGAIN_MS)
+                await_any((), AGAIN_MS)
                 continue
             choice = self._connection.has_choice
             try:

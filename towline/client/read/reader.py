@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from towline.client.columns import Columns
-from towline.client.errors import DamagedMessage, FilterRefused, ReadRefused
+from towline.client.errors import AskRefused, DamagedMessage, FilterRefused, ReadRefused
 from towline.client.link.rpc import AGAIN_MS, Caller, encode_ask
 from towline.errors import (
     MalformedFrame,
@@ -39,6 +39,7 @@ from towline.format.wire.frames import (
 )
 from towline.format.wire.status import GetStatus, PutStatus
 from towline.link.log_files import LogFiles
+from towline.link.permissions import NotPermitted
 from towline.link.wire import Link
 
 from .checks import Checks, parsed, placed
@@ -512,6 +513,8 @@ def refusal_of(part: Buffer, topic: str, queue_id: int) -> TowlineError:
         return UnknownTopic(topic)
     if error == UnknownQueue.__name__:
         return UnknownQueue(topic, queue_id)
+    if error == NotPermitted.__name__:
+        return AskRefused("pull", error, sentence.removesuffix(f"; {facts.get('remedy', '')}"), str(facts["remedy"]))
     if error == QueueDamaged.__name__:
         return QueueDamaged(topic, queue_id, int(facts["offset"]), str(facts["problem"]))
     return FilterRefused.of(facts)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Generator, Mapping
+from shlex import quote
 from typing import Any, Final
 
 from towline.format.remoting.codes import RequestCode, ResponseCode
@@ -53,7 +54,8 @@ def describe(session: Session, facts: Facts) -> Talk:
     group = facts["group"]
     configs = yield from _configs()
     if group not in configs:
-        raise Refused(NO_GROUP, f"the broker has no group {group!r}")
+        listed = "look at `towline group list`, or let a member join first"
+        raise Refused(NO_GROUP, f"the broker has no group {group!r}", advised=listed)
     said = yield from _connections(group)
     queues = yield from _progress(session, group)
     lows: dict[str, list[tuple[int, int]]] = {}
@@ -132,7 +134,8 @@ def reset(session: Session, facts: Facts) -> Talk:
 def delete(session: Session, facts: Facts) -> Talk:
     group = facts["group"]
     if (yield from _connections(group)).get("connectionSet"):
-        raise Refused(IN_USE, f"the group {group!r} has members")
+        named = f"close its consumers first; `towline group describe {quote(group)}` names them"
+        raise Refused(IN_USE, f"the group {group!r} has members", advised=named)
     header = DeleteGroup(group_name=group)
     (answer,) = yield [Request(RequestCode.DELETE_SUBSCRIPTIONGROUP, header, more={"cleanOffset": "true"})]
     succeeded(answer)

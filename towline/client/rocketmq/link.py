@@ -270,6 +270,7 @@ class BrokerLink:
         def failed(error: TowlineError) -> None:
             if isinstance(error, Refused):
                 told = {"error": error.error, "sentence": error.sentence, "position": error.position}
+                told |= {"remedy": error.advised} if error.advised else {}
             elif isinstance(error, NoNameServer):
                 told = {"error": _STARTING, "sentence": error.describe()}
             else:

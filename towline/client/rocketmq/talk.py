@@ -61,13 +61,18 @@ Parts: TypeAlias = Generator[Step, list[Command], list[Buffer]]
 
 
 class Refused(TowlineError, remedy=Remedy.FIX_CALL):
-    """A question is answered with this error. `position` is a character of an expression."""
+    """A question is answered with this error. `position` is a character of an expression; `advised` what to do, where
+    there is more to say than the sentence does."""
 
     error: str
     sentence: str
     position: int = -1
+    advised: str = ""
     template = "{error}: {sentence}"
-    advice = "change what the sentence names"
+
+    @property
+    def advice(self) -> str:  # type: ignore[override]
+        return self.advised or "change what the sentence names"
 
 
 class NoNameServer(TowlineError, remedy=Remedy.RETRY):

@@ -14,10 +14,11 @@ from towline.format.remoting.sent import TEMPLATE_QUEUES, TOPIC_TEMPLATE
 from towline.limits import DEAD_LETTER_TOPIC_PREFIX, REPLY_TOPIC_SUFFIX, RETRY_TOPIC_PREFIX
 
 from .positions import READ, WRITE, queues_of
-from .talk import NoNameServer, Refused, Request, Session, Step, Talk, succeeded
+from .talk import NOT_IN_ROCKETMQ, NoNameServer, Refused, Request, Session, Step, Talk, succeeded
 
 _FILTER: Final = "SINGLE_TAG"
 _TEMPLATE_PERM: Final = 1
+_NO_RETENTION: Final = -1
 _OWN: Final = frozenset(
     {
         "TBW102",
@@ -108,6 +109,8 @@ def _facts(row: Mapping[str, Any]) -> dict[str, Any]:
         "order": bool(row.get("order", False)),
         "filter_type": str(row.get("topicFilterType", _FILTER)),
         "system": is_system(name),
+        "retention_ms": None,
+        "retention_bytes": None,
     }
 
 
@@ -159,6 +162,9 @@ def delete(_: Session, facts: Facts) -> Talk:
 
 
 def _changed(row: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+    """Raises Refused NOT_IN_ROCKETMQ for a retention."""
+    if any(facts.get(name, _NO_RETENTION) != _NO_RETENTION for name in ("retention_ms", "retention_bytes")):
+        raise Refused(NOT_IN_ROCKETMQ, "a broker keeps the messages of all its topics for one time, fileReservedTime")
     names = {"read_queues": "readQueueNums", "write_queues": "writeQueueNums", "perm": "perm", "order": "order"}
     return {**row, **{wire: facts[name] for name, wire in names.items() if name in facts}}
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from towline.format.record import properties as names
 from towline.format.record.forms import HALF_QUEUE, HALF_TOPIC
 from towline.format.record.record import decode
-from towline.format.remoting.codes import RequestCode, ResponseCode
+from towline.format.remoting.codes import REFUSAL, RequestCode, ResponseCode
 from towline.format.remoting.command import Command
 from towline.format.remoting.headers import EndTransaction, PullMessage
 from towline.format.wire.status import PutStatus
@@ -43,6 +43,8 @@ def end(session: Session, facts: Facts) -> Talk:
         transaction_id=key,
     )
     (answer,) = yield [Request(RequestCode.END_TRANSACTION, header)]
+    if name := answer.fields.get(REFUSAL):
+        raise Refused(name, answer.remark)
     succeeded(answer)
     session.ended[key] = facts["outcome"]
     if len(session.ended) > ENDED_MAX:

@@ -40,6 +40,7 @@ from towline.link.wire import Link
 
 from .accumulator import Accumulator, closed, refused, timed_out
 from .futures import MS, Batch
+from .retrying import Fate, fate_of, goes_again
 from .statistics import Statistics
 from .transport import Transport
 
@@ -131,9 +132,9 @@ class IoThread(threading.Thread):
         self._linked, self._look = linked, look
         self._look_at = math.inf  # for the routes
         self._waker = Waker()
-        self._context = new_context()
+        self._zmq_context = new_context()
         self._poller = Poller(self._waker.fileno())
-        self._connection = Connection(self._context, endpoints, facts, self._poller, masters)
+        self._connection = Connection(self._zmq_context, endpoints, facts, self._poller, masters)
         self._in_flight: dict[int, InFlight] = {}
         self._calls: deque[PendingCall] = deque()
         self._transport = Transport(self._poller, self._calls)
@@ -312,7 +313,7 @@ class IoThread(threading.Thread):
             self._transport.end()
             self._connection.close()
             self._waker.close()
-            close_context(self._context)
+            close_context(self._zmq_context)
 
     @property
     def _is_done(self) -> bool:
@@ -502,7 +503,7 @@ class IoThread(threading.Thread):
         trouble = f"{status.name}: {answer.sentence}"
         if status.stored:
             self._handle_stored(request, answer, status)
-        elif status.retryable or answer.retry_after:
+        elif fate_of(status, answer.retry_after, insists=False, has_later=False) is Fate.AGAIN:
             if status is PutStatus.EXPIRED:  # it was late, or the node's clock has gone forward
                 late_ms = read_sentence(answer.sentence)[1].get("late_ms")
                 if late_ms is not None:
@@ -540,7 +541,14 @@ class IoThread(threading.Thread):
         elif len(answer.places) != len(request.groups):
             self._in_flight[request.request_id] = request
             raise MalformedFrame(f"{len(answer.places)} places for {len(request.groups)} groups")
-        if not status.acknowledged and (self._rules.retry_unpromised or self._deposed):
+        epoch = self._connection.epoch
+        fate = fate_of(
+            status,
+            answer.retry_after,
+            insists=self._rules.retry_unpromised or self._deposed,
+            has_later=bool(epoch and self._connection.has_choice),
+        )
+        if fate is Fate.AGAIN:
             for batch in batches:
                 batch.unknown = True
             self._retry(batches, f"{status.name}: stored, but not promised")
@@ -552,8 +560,7 @@ class IoThread(threading.Thread):
                 batch.queue_offset, batch.physical_offset = queue_offset, physical_offset
                 queue_offset += batch.count
                 physical_offset += batch.size
-        epoch = self._connection.epoch
-        if status.acknowledged or not (epoch and self._connection.has_choice):
+        if fate is Fate.DONE:
             self._finish(batches, status)
         else:
             self._unpromised.append(Unpromised(batches, status, epoch, time.monotonic() + UNPROMISED_S))
@@ -608,8 +615,8 @@ class IoThread(threading.Thread):
         over: list[Batch] = []
         for batch in batches:
             batch.trouble = trouble
-            attempts = batch.attempts - (batch.refusals if retries else 0)
-            (again if attempts <= retries and batch.deadline > now else over).append(batch)
+            left = goes_again(batch.attempts, batch.refusals, retries, batch.deadline, now)
+            (again if left else over).append(batch)
         self.statistics.retried += sum(batch.count for batch in again)
         self._accumulator.requeue(again)
         for batch in over:

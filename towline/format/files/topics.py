@@ -26,6 +26,10 @@ TEMPLATE_TOPIC: Final = "TBW102"
 # Towline's own member of topics.json: what was deleted while the log still holds its records. A real broker ignores it.
 DELETED: Final = "towlineDeletedTopics"
 
+# Attributes of a topic, by Kafka's names, which say the unit: RocketMQ has none that cuts queues.
+RETENTION_MS: Final = "retention.ms"
+RETENTION_BYTES: Final = "retention.bytes"
+
 # Topics that a broker writes for itself (spec 1.4). BenchmarkTest and the topics named after cluster and broker are not
 # among them, as in RocketMQ; nor are %RETRY% and %DLQ% topics, which the consumers' clients write.
 SYSTEM_TOPICS: Final = frozenset(
@@ -36,7 +40,9 @@ SYSTEM_PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_")
 # Topics of a consumer group. They are made with one queue whatever the settings say of other topics.
 GROUP_PREFIXES: Final = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
 
+_DIGITS_MAX: Final = 19  # of an attribute that is a number
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_WITH_DOTS: Final = re.compile(r"[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]*")  # a dot in front would hide the directory
 # A string, which is left alone, or a bare integer where a member name stands.
 _BARE_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"|(?P<before>[{,]\s*)(?P<key>-?\d+)(?=\s*:)')
 
@@ -53,6 +59,16 @@ class TopicConfig:
     topic_filter_type: str = SINGLE_TAG
     topic_sys_flag: int = 0
     attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def retention_ms(self) -> int | None:
+        """Ms after which messages are no longer read; None: as long as the log has them."""
+        return _positive(self.attributes.get(RETENTION_MS))
+
+    @property
+    def retention_bytes(self) -> int | None:
+        """Bytes in the log of each queue's messages that are read at most; None: as many as the log has."""
+        return _positive(self.attributes.get(RETENTION_BYTES))
 
     @property
     def readable(self) -> bool:
@@ -123,12 +139,15 @@ def is_directory_name(topic: bytes) -> bool:
     return topic not in (b"", b".", b"..") and b"/" not in topic and b"\0" not in topic
 
 
-def check_topic(name: str) -> None:
-    """Raises IllegalTopic unless a client may create and use a topic of this name."""
+def check_topic(name: str, *, dots: bool = False) -> None:
+    """Raises IllegalTopic unless a client may create and use a topic of this name; `dots` are RocketMQ's in no name."""
     if not name:
         raise IllegalTopic(name, "the name is empty")
-    if not _LEGAL.fullmatch(name):
-        raise IllegalTopic(name, "only letters, digits, %, |, _ and - are legal in a name")
+    if dots and not _WITH_DOTS.fullmatch(name):
+        raise IllegalTopic(name, "only letters, digits, %, |, _, - and, behind the first, dots are legal in a name")
+    if not dots and not _LEGAL.fullmatch(name):
+        allow = "; `dots_in_topic_names` allows dots" if _WITH_DOTS.fullmatch(name) else ""
+        raise IllegalTopic(name, f"only letters, digits, %, |, _ and - are legal in a name{allow}")
     if not is_topic_size(name.encode()):
         size_max = RETRY_TOPIC_SIZE_MAX if name.startswith(RETRY_TOPIC_PREFIX) else TOPIC_SIZE_MAX
         raise IllegalTopic(name, f"the name has {len(name)} bytes, the limit is {size_max}")
@@ -146,6 +165,8 @@ def topic_facts(topic: TopicConfig) -> dict[str, Any]:
         "order": topic.order,
         "filter_type": topic.topic_filter_type,
         "system": is_system_topic(topic.topic_name),
+        "retention_ms": topic.retention_ms,
+        "retention_bytes": topic.retention_bytes,
     }
 
 
@@ -208,6 +229,13 @@ def loads_fastjson(text: str, path: str) -> dict[str, Any]:
 
 def _quoted(found: re.Match[str]) -> str:
     return found[0] if found["key"] is None else f'{found["before"]}"{found["key"]}"'
+
+
+def _positive(text: str | None) -> int | None:
+    """The number in an attribute; None for what sets no bound, as -1, or what another program may have left there."""
+    if text is None or not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX):
+        return None
+    return int(text) or None
 
 
 def _members(topic: TopicConfig) -> dict[str, object]:

@@ -1,20 +1,24 @@
 """Bodies compressed by the sender and restored by the reader; the store keeps them as they come (spec 2.4)."""
 
+import sys
 import zlib
 from collections.abc import Callable
 from typing import Final
 
 import lz4.frame
-import zstandard
 
 from towline.errors import DecompressedTooLarge, UnreadableBody
 from towline.limits import DECOMPRESSED_SIZE_MAX
 
 from .record import COMPRESSED, COMPRESSION_LZ4, COMPRESSION_MASK, COMPRESSION_ZLIB, COMPRESSION_ZSTD
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 COMPRESS_ABOVE: Final = 4096
 LEVEL: Final = 5
-ZSTD_STEP: Final = 256  # input bytes at a time; four may stand for 128 KiB, so this bounds what goes beyond the cap
 
 
 def _lz4_compress(body: bytes) -> bytes:
@@ -26,7 +30,7 @@ def _zlib_compress(body: bytes) -> bytes:
 
 
 def _zstd_compress(body: bytes) -> bytes:
-    return zstandard.compress(body, LEVEL)
+    return zstd.compress(body, LEVEL)
 
 
 _COMPRESS: Final[dict[str, tuple[int, Callable[[bytes], bytes]]]] = {
@@ -61,7 +65,7 @@ def decompress(body: bytes, sys_flag: int, size_max: int = DECOMPRESSED_SIZE_MAX
     kind, restore = _DECOMPRESS.get(sys_flag & COMPRESSION_MASK, ("zlib", _zlib_decompress))
     try:
         restored = restore(body, size_max + 1)
-    except (zlib.error, RuntimeError, zstandard.ZstdError, EOFError) as problem:
+    except (zlib.error, RuntimeError, zstd.ZstdError, EOFError) as problem:
         raise UnreadableBody(kind, str(problem)) from None
     if restored is None:
         raise UnreadableBody(kind, "it ends before its stream does")
@@ -84,18 +88,12 @@ def _lz4_decompress(body: bytes, room: int) -> bytes | None:
 
 def _zstd_decompress(body: bytes, room: int) -> bytes | None:
     # A frame that states its size is refused before anything is allocated for it.
-    stated = zstandard.frame_content_size(body)
-    if stated >= room:
+    stated = zstd.get_frame_info(body).decompressed_size
+    if stated is not None and stated >= room:
         raise DecompressedTooLarge(room - 1)
-    if stated >= 0:
-        return zstandard.ZstdDecompressor().decompress(body, max_output_size=room)
-    stream = zstandard.ZstdDecompressor().decompressobj()
-    restored = bytearray()
-    for at in range(0, len(body), ZSTD_STEP):
-        if stream.eof or len(restored) >= room:
-            break
-        restored += stream.decompress(body[at : at + ZSTD_STEP])
-    return bytes(restored) if stream.eof or len(restored) >= room else None
+    stream = zstd.ZstdDecompressor()
+    restored = stream.decompress(body, room)
+    return restored if stream.eof or len(restored) >= room else None
 
 
 _DECOMPRESS: Final[dict[int, tuple[str, Callable[[bytes, int], bytes | None]]]] = {

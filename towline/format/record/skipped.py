@@ -3,7 +3,7 @@
 It is a whole V1 or V2 record with right CRCs, so every reader of the log walks over it: ours, a slave, a real broker.
 SYSFLAG says a transaction that was rolled back, so nobody puts it in a queue or in the index. These fields say more:
 
-    FLAG                       the letters SKIP
+    FLAG                       the letters SKIP, or HOLE where no message ever had these numbers, as in a log of Kafka
     topic, QUEUEID             the queue of which messages are lost, TOPIC where that is not known
     QUEUEOFFSET                the first lost number
     PREPAREDTRANSACTIONOFFSET  how many numbers are lost, 0 where that is not known
@@ -18,9 +18,11 @@ from . import property_crc, record
 from .record import LAYOUT, TRANSACTION_ROLLBACK, Record
 
 FLAG: Final = int.from_bytes(b"SKIP", "big")
+HOLE_FLAG: Final = int.from_bytes(b"HOLE", "big")
 TOPIC: Final = b"TOWLINE_SKIPPED"
 SHORT_TOPIC: Final = b"S"
 SIZE_MIN: Final = record.SIZE_MIN
+_FLAG_AT: Final = LAYOUT.offset["flag"]
 SIZE_MAX: Final = 1 << 22  # a longer stretch takes several
 
 
@@ -68,7 +70,12 @@ def encode(size: int, physical_offset: int, lost: Lost, store_timestamp: int, *,
 
 
 def count_of(head: bytes) -> int | None:
-    """How many numbers were lost, from the head of a record that was rolled back; None if it is no such record."""
+    """How many numbers no message has, from the head of a record that was rolled back; None if it is no such record."""
     fields = LAYOUT.unpack_from(head)
     names = {field.name: value for field, value in zip(LAYOUT.fields, fields, strict=True)}
-    return int(names["prepared_transaction_offset"]) if names["flag"] == FLAG else None
+    return int(names["prepared_transaction_offset"]) if names["flag"] in (FLAG, HOLE_FLAG) else None
+
+
+def is_hole(head: bytes) -> bool:
+    """Whether a record of which `count_of` says how many stands for numbers that no message ever had."""
+    return int.from_bytes(head[_FLAG_AT : _FLAG_AT + 4], "big") == HOLE_FLAG

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .consumers import SubscriptionData
+from .routes import Broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,12 @@ def ha_status(end: int, slaves: Sequence[SlaveFacts]) -> bytes:
             "masterCommitLogMaxOffset": end,
         }
     )
+
+
+def member_group(broker: Broker) -> bytes:
+    """The brokers of one name: master and slaves."""
+    members = {name: value for name, value in broker.members.items() if name != "enableActingMaster"}
+    return _json({"brokerMemberGroup": members})
 
 
 def subscription_members(topic: str, said: SubscriptionData) -> dict[str, Any]:

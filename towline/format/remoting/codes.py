@@ -6,6 +6,8 @@ from typing import Final
 from towline.errors import Remedy, TowlineError
 from towline.format.wire.status import GetStatus, PutStatus
 
+REFUSAL: Final = "refusal"  # field of a node's answer: why a transaction was not ended, by name; a broker has none
+
 
 class RequestCode(IntEnum):
     """What a client, a tool or a broker asks for. The last ones are asked by a broker, of a client."""
@@ -33,9 +35,15 @@ class RequestCode(IntEnum):
     GET_CONSUMER_LIST_BY_GROUP = 38
     LOCK_BATCH_MQ = 41
     UNLOCK_BATCH_MQ = 42
+    GET_ALL_CONSUMER_OFFSET = 43
+    GET_ALL_DELAY_OFFSET = 45
     CHECK_CLIENT_CONFIG = 46
+    GET_TIMER_CHECK_POINT = 60
+    GET_TIMER_METRICS = 61
     GET_KV_CONFIG = 101
     DELETE_KV_CONFIG = 102
+    REGISTER_BROKER = 103
+    UNREGISTER_BROKER = 104
     GET_ROUTEINFO_BY_TOPIC = 105
     GET_BROKER_CLUSTER_INFO = 106
     UPDATE_AND_CREATE_SUBSCRIPTIONGROUP = 200
@@ -68,6 +76,7 @@ class RequestCode(IntEnum):
     GET_NAMESRV_CONFIG = 319
     SEND_BATCH_MESSAGE = 320
     QUERY_CONSUME_QUEUE = 321
+    QUERY_DATA_VERSION = 322
     SEND_REPLY_MESSAGE = 324
     SEND_REPLY_MESSAGE_V2 = 325
     ADD_WRITE_PERM_OF_BROKER = 327
@@ -84,6 +93,10 @@ class RequestCode(IntEnum):
     RECALL_MESSAGE = 370
     QUERY_ASSIGNMENT = 400
     SET_MESSAGE_REQUEST_MODE = 401
+    GET_ALL_MESSAGE_REQUEST_MODE = 402
+    GET_BROKER_MEMBER_GROUP = 901
+    BROKER_HEARTBEAT = 904
+    EXCHANGE_BROKER_HA_INFO = 906
     GET_BROKER_HA_STATUS = 907
     POP_MESSAGE = 200_050
     ACK_MESSAGE = 200_051

@@ -313,6 +313,24 @@ class OfBroker:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OfOneBroker:
+    """REGISTER_BROKER, UNREGISTER_BROKER, QUERY_DATA_VERSION, BROKER_HEARTBEAT. `broker_addr`: its `host:port`."""
+
+    broker_name: str
+    broker_addr: str
+    cluster_name: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfGroupOfBrokers:
+    """GET_BROKER_MEMBER_GROUP."""
+
+    cluster_name: str
+    broker_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConsumeStats:
     """GET_BROKER_CONSUME_STATS. `is_order`: of ordered topics alone."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Any, Final
 
-from towline.errors import TowlineError
+from towline.errors import TowlineError, end_of_log
 
 _UNITS: Final = {"_ms": "ms", "_bytes": "B"}
 _SENTENCE: Final = re.compile(r"cause=(\w+)((?: \w+=-?\d+(?:ms|B)?)*)(?:: (.*))?", re.DOTALL)
@@ -20,7 +20,8 @@ _NUMBER: Final = re.compile(r" (\w+)=(-?\d+)(ms|B)?")
 class Cause(IntEnum):
     """(place of its counter in the positions file, what an operator can do about it)."""
 
-    remedy: str
+    remedy: str  # with STORE for the directory of the node's store
+    _remedy: str
 
     REQUEST = 0, "look at what the producers send: the answers name record and rule"
     PAGE_CACHE = 1, "an append waited for the disk: look at its latency, lower populate_ahead_bytes or the load"
@@ -28,34 +29,43 @@ class Cause(IntEnum):
     REPLICA_WAIT = 3, "slaves do not keep up: look at `towline master status` for the one that is behind"
     WAITING_REQUESTS = 4, "too many requests wait for the disk: look at its latency, or raise put_waiting_max"
     SEND_QUEUE = 5, "put does not keep up with what arrives: send fewer and larger requests, or add a CPU"
-    ALLOCATE_WAIT = 6, "the next segment did not come: look at the log of allocate, and at the disk"
+    ALLOCATE_WAIT = 6, "the next segment did not come: look at the disk, and at what allocate says in {log}"
     DISK_FULL = 7, "free space on the store's disk, or keep less: puts go on by themselves"
     LOGIC_DISK_FULL = 8, "free space on the store's disk: ConsumeQueues have none, puts go on by themselves"
-    QUEUE_ERROR = 9, "a ConsumeQueue cannot be written: look at the log of reput, then restart the node"
+    QUEUE_ERROR = 9, "a ConsumeQueue cannot be written: look at what reput says in {log}, then restart the node"
     INDEX_ERROR = 10, "free space on the store's disk: the index has none, puts go on by themselves"
     READ_ONLY = 11, "the log cannot be written: look at the disk, then restart the node"
     SYNC_FAILED = (
         12,
-        "a sync of the log failed: look at the disk, stop the node, run `towline store mend --yes`, and start it again",
+        "a sync of the log failed: look at the disk, stop the node (`towline master stop`), run "
+        "`towline store mend --yes`, and start it again",
     )
-    DISPATCH_STOPPED = 13, "a record cannot be dispatched: look at the log of reput, then run `towline store verify`"
-    REPLICAS = 14, "too few slaves are in sync: start them, or lower min_in_sync_replicas and restart the node"
+    DISPATCH_STOPPED = 13, "a record cannot be dispatched: `towline master status` names it, and what mends it"
+    REPLICAS = (
+        14,
+        "too few slaves are in sync: start them, or lower min_in_sync_replicas (rocketmq_ha_acks) and restart the node",
+    )
     PERMISSION = 15, "broker_permission makes the node read-only: `towline config set broker_permission=6` ends that"
     EXPIRED = 16, "requests came after their deadline: look at the clocks and at the producers' send_timeout_ms"
     STOPPING = 17, "the node is being stopped: producers try again until it is back"
-    MALFORMED = 18, "somebody sends what is no request: look at the log of put"
+    MALFORMED = 18, "somebody sends what is no request: put names the address in {log}"
     TRANSIENT_POOL = 19, "commits do not keep up: raise transient_store_pool_size, or give the store a faster disk"
     LEASE = 20, "leadership could not be renewed in time: look at etcd; puts go on by themselves"
     FENCED = 21, "another node is master now, or about to be: producers find it among their endpoints"
     TOPICS_FILE = 22, "topics.json could not be saved: look at the disk; these topics go on when it takes the file"
     RUNTIME_FULL = 23, "the runtime directory's file system is full: free room there, or give it more; puts go on then"
-    PEER_CUT = 24, "a client sent faster than put takes, or read no answers: the log of put names it"
+    PEER_CUT = 24, "a client sent faster than put takes, or read no answers: put names it in {log}"
 
     def __new__(cls, number: int, remedy: str) -> "Cause":
         member = int.__new__(cls, number)
         member._value_ = number
-        member.remedy = remedy
+        member._remedy = remedy
+        member.remedy = member.remedy_at("STORE")
         return member
+
+    def remedy_at(self, store: str) -> str:
+        """The remedy for a node on this store directory, where that is known: its log is named by a command."""
+        return self._remedy.replace("{log}", f"its log ({end_of_log(store)})")
 
     @property
     def label(self) -> str:

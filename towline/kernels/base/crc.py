@@ -18,20 +18,20 @@ _WORD: Final = 0xFFFF_FFFF
 _SLICES: Final = 16
 
 
-def _tables() -> npt.NDArray[np.uint32]:
-    """Row 0 advances the CRC by one byte; row n by that byte and n zero bytes behind it."""
-    tables: npt.NDArray[np.uint32] = np.zeros((_SLICES, 256), np.uint32)
+def tables_of(polynomial: int, slices: int) -> npt.NDArray[np.uint32]:
+    """Row 0 advances the CRC by one byte; row n by that byte and n zero bytes behind it. `polynomial`: bit-reversed."""
+    tables: npt.NDArray[np.uint32] = np.zeros((slices, 256), np.uint32)
     row: npt.NDArray[Any] = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        row = np.where(row & 1, (row >> 1) ^ np.uint32(_POLYNOMIAL), row >> 1)
+        row = np.where(row & 1, (row >> 1) ^ np.uint32(polynomial), row >> 1)
     tables[0] = row
-    for number in range(1, _SLICES):
+    for number in range(1, slices):
         before = tables[number - 1]
         tables[number] = (before >> 8) ^ tables[0][before & 0xFF]
     return tables
 
 
-_TABLES: Final = _tables()
+_TABLES: Final = tables_of(_POLYNOMIAL, _SLICES)
 
 
 @helper

@@ -32,7 +32,17 @@ MODULES: Final = (
     "remoting.puts",
     "remoting.turns",
 )
-TOOLS: Final = ("scan.verify", "put.ring_load", "scan.heads", "scan.pairs")  # no process of a node calls these
+TOOLS: Final = (  # no process of a node calls these
+    "scan.verify",
+    "put.ring_load",
+    "scan.heads",
+    "scan.pairs",
+    "kafka.crc32c",
+    "kafka.records",
+    "kafka.exports",
+    "kafka.message_encode",
+    "kafka.message_compare",
+)
 
 
 def load_all(compiling: Compiling = lambda done, of: None) -> int:

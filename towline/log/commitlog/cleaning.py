@@ -4,8 +4,8 @@ A segment may go when a synced mark covers all of it, for log, queues and index 
 the log's last byte. Of those the oldest go first, and the first that is not due ends the list: a log has no gaps.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -23,6 +23,11 @@ class DeleteReason(Enum):
     ASKED = "it is older than file_reserved_time and somebody asked for it"
     HOUR = "it is older than file_reserved_time and this is an hour of delete_when"
     LEFT_OVER = "the log begins behind it"
+
+    @property
+    def by_age(self) -> bool:
+        """The segment is expired; else it goes whatever its age."""
+        return self in (DeleteReason.RATIO, DeleteReason.ASKED, DeleteReason.HOUR)
 
     @property
     def presses(self) -> bool:
@@ -97,6 +102,18 @@ def removable(bases: Iterable[int], size: int, *, synced: int, appended: int) ->
             break
         found.append(base)
     return found
+
+
+def lengthened(rules: CleanRules, retention_ms: Mapping[str, int]) -> CleanRules:
+    """Rules under which no segment is expired before the messages of any topic are. `retention_ms` by topic."""
+    return replace(rules, reserved_ms=max(rules.reserved_ms, *retention_ms.values(), 0))
+
+
+def kept_shorter(doomed: Deletion, retention_ms: Mapping[str, int]) -> list[str]:
+    """Topics whose messages in this segment go before their time, for want of room."""
+    if doomed.why.by_age or doomed.why is DeleteReason.LEFT_OVER:
+        return []
+    return sorted(topic for topic, kept_ms in retention_ms.items() if doomed.age_ms < kept_ms)
 
 
 def choose(

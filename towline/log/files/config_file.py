@@ -49,14 +49,19 @@ class ConfigFile:
 
         Raises MalformedFile when something is there and none of it can be read.
         """
+        damage: MalformedFile | None = None
         for path in (self.path, self.backup):
-            found = read_config(path)
+            try:
+                found = read_undamaged(path)
+            except MalformedFile:
+                why = "it holds no JSON object, and there is no other generation of it"
+                damage = damage or MalformedFile(str(path), why)
+                continue
             self.from_backup = found is not None and path == self.backup
             if found is not None:
                 return found
-        for path in (self.path, self.backup):
-            if path.exists() and path.stat().st_size:
-                raise MalformedFile(str(path), "it holds no JSON object, and there is no other generation of it")
+        if damage is not None:
+            raise damage
         return None
 
     def save(self, content: dict[str, Any]) -> None:
@@ -118,6 +123,21 @@ def read_config(path: Path) -> dict[str, Any] | None:
         return _parse(path.read_bytes(), path)
     except (FileNotFoundError, IsADirectoryError):
         return None
+
+
+def read_undamaged(path: Path) -> dict[str, Any] | None:
+    """None for a file that is missing, empty or a directory. Raises MalformedFile for one that is torn or damaged.
+
+    One read tells: a file may come between two looks.
+    """
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    content = _parse(data, path)
+    if content is None and data:
+        raise MalformedFile(str(path), "it is torn or damaged")
+    return content
 
 
 def _parse(data: bytes, path: Path) -> dict[str, Any] | None:

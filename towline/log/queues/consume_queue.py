@@ -249,12 +249,12 @@ class ConsumeQueueFiles:
             count += 1
         return count
 
-    def delete_below(self, topic: str, queue_id: int, floor: int) -> int:
+    def delete_below(self, topic: str, queue_id: int, floor: int, at_most: int | None = None) -> int:
         """Removes leading files that hold only entries below `floor`, never the last. How many."""
         gone = [base for base in self.bases(topic, queue_id)[:-1] if base + self.file_size <= floor * SIZE]
-        for base in gone:
+        for base in gone[:at_most]:
             self._remove(topic, queue_id, base)
-        return len(gone)
+        return len(gone[:at_most])
 
     def delete(self, topic: str, queue_id: int) -> None:
         """Removes a queue that is not open, with its directory, and its topic's directory when that is empty then."""

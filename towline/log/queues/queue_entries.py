@@ -34,7 +34,8 @@ class QueueRun:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Numbers [first, first + count) of a queue were lost with a damaged stretch of the log, and stepped over.
+    """Numbers [first, first + count) of a queue have no message: they were lost with a damaged stretch of the log, and
+    stepped over, or (not `lost`) no message ever had them.
 
     `row` is the row of the record that says so, [at, end) where it stands.
     """
@@ -45,6 +46,7 @@ class Hole:
     count: int
     at: int
     end: int
+    lost: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +204,15 @@ def _longer(
 
 
 def holes_of(batch: Batch) -> list[Hole]:
-    """The records of a batch that stand for damaged ones, in order."""
+    """The records of a batch that stand for numbers without a message, in order."""
     found = []
     for row in np.flatnonzero(batch.rows["transaction"] == TRANSACTION_ROLLBACK):
         one = batch.rows[row]
         at = int(one["phy"]) - batch.base
-        count = skipped.count_of(batch.log[at : at + LAYOUT.size].tobytes())
+        head = batch.log[at : at + LAYOUT.size].tobytes()
+        count = skipped.count_of(head)
         if count is not None:
             number, first, phy = (int(one[name]) for name in ("queue_index", "queue_offset", "phy"))
-            found.append(Hole(int(row), number, first, max(count, 0), phy, phy + int(one["size"])))
+            end, lost = phy + int(one["size"]), not skipped.is_hole(head)
+            found.append(Hole(int(row), number, first, max(count, 0), phy, end, lost))
     return found

@@ -3,7 +3,7 @@
 A start rolls back before put runs: later, queues have new messages under the offsets that were lost. No file says which
 deliveries of delayed messages a shorter log still holds. But a delivery is stored when it is due: messages due after
 the newest record were not delivered in that log, and messages due long before it were. The deletion of a topic may name
-lost bytes of the log; then the floors of its queues are lowered.
+lost bytes of the log; then the floors of its queues are lowered. So are the minima to which retention had cut queues.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,6 +27,8 @@ from towline.log.state.floors import (
     TIMER_OFFSETS,
     TRANSACTION_OFFSETS,
 )
+from towline.log.state.queue_minima import NAME as MINIMA_FILE
+from towline.log.state.queue_minima import QueueMinimum, load_minima, minima_content, offsets_of, still_needed
 from towline.log.state.topics_file import TopicsConfig, read_table
 from towline.places import Store
 
@@ -105,7 +107,7 @@ def clamp_to_recovered(
 
 def _clamps(log: Shorter, files: ConsumeQueueFiles) -> dict[str, Clamp]:
     return {
-        GROUP_OFFSETS: _groups,
+        GROUP_OFFSETS: clamp_groups,
         DELAY_OFFSETS: lambda content, ends: clamp_levels(content, ends, log, files),
         TIMER_OFFSETS: lambda content, ends: clamp_timers(content, ends, log),
     }
@@ -139,7 +141,8 @@ def _load(store: Store, name: str) -> tuple[dict[str, Any], bool]:
     return content, bool(content) and read_config(file.path) is None
 
 
-def _groups(content: dict[str, Any], ends: Ends) -> list[str]:
+def clamp_groups(content: dict[str, Any], ends: Ends) -> list[str]:
+    """Rolls back the content of consumerOffset.json; sentences about it."""
     said = []
     for table in ("offsetTable", "pullOffsetTable"):
         for key, queues in _tables(content.get(table)):
@@ -246,7 +249,7 @@ def _first_after(files: ConsumeQueueFiles, queue_id: int, before: int, time_ms: 
     return first
 
 
-# --- deleted topics
+# --- deleted topics, and queues that were cut
 
 
 def lower_floors(store: Store, recovered: Recovered, segment_size: int) -> TopicTable:
@@ -258,15 +261,7 @@ def lower_floors(store: Store, recovered: Recovered, segment_size: int) -> Topic
     table = read_table(store)
     if all(deleted.log_offset <= recovered.end for deleted in table.deleted.values()):
         return table
-    reader = CommitLogReader(store.commitlog, segment_size)
-    reader.load()
-    try:
-        ends = dict(Tail.of(reader, recovered.dispatched, recovered.end).ends)
-    finally:
-        reader.close()
-    for queue in recovered.queues:
-        key = queue.topic, queue.queue_id
-        ends[key] = max(ends.get(key, 0), queue.end_offset)
+    ends = _ends_of(store, recovered, segment_size)
     settled = replace(
         table,
         deleted={
@@ -276,6 +271,49 @@ def lower_floors(store: Store, recovered: Recovered, segment_size: int) -> Topic
     )
     TopicsConfig(store.config / "topics.json").save(topics_content(settled))
     return settled
+
+
+def lower_minima(store: Store, recovered: Recovered, segment_size: int) -> dict[tuple[bytes, int], int]:
+    """To which number each queue was cut by its topic's retention, lowered where the log ends before what was cut.
+
+    That is so behind a truncation, and where the files of an older log were put in place: the numbers of what is lost
+    are given again. Of a queue of which no file is left, all of the log that there is says how far it goes; put goes on
+    there. And what the log no longer holds is forgotten: put may begin a topic that is gone at 0 again.
+    Called at every start, on a slave too. Raises MalformedFile, StoreNotWritable, SyncFailed, DiskFull.
+    """
+    known = load_minima(store)
+    minima = still_needed(known, recovered.log_min)
+    lost = [queue for queue, minimum in minima.items() if minimum.log_offset > recovered.end]
+    if lost:
+        ends = _ends_of(store, recovered, segment_size)
+        if not ends.keys() >= set(lost):
+            ends = _ends_in_log(store, recovered.log_min, recovered.end, segment_size) | ends
+        for queue in lost:
+            minima[queue] = QueueMinimum(min(minima[queue].offset, ends.get(queue, 0)), recovered.end)
+    if minima != known:
+        file = ConfigFile(store.config / MINIMA_FILE)
+        for _ in range(2):  # the generation before too: a later start may have to believe it
+            file.save(minima_content(minima))
+    return offsets_of(minima)
+
+
+def _ends_of(store: Store, recovered: Recovered, segment_size: int) -> dict[Queue, int]:
+    """The ends that queues have when all of the recovered log is dispatched."""
+    ends = _ends_in_log(store, recovered.dispatched, recovered.end, segment_size)
+    for queue in recovered.queues:
+        key = queue.topic, queue.queue_id
+        ends[key] = max(ends.get(key, 0), queue.end_offset)
+    return ends
+
+
+def _ends_in_log(store: Store, start: int, end: int, segment_size: int) -> dict[Queue, int]:
+    """The ends that queues have by the records of [start, end) alone."""
+    reader = CommitLogReader(store.commitlog, segment_size)
+    reader.load()
+    try:
+        return dict(Tail.of(reader, start, end).ends)
+    finally:
+        reader.close()
 
 
 def _lowered(name: str, deleted: DeletedTopic, end: int, ends: dict[tuple[str, int], int]) -> DeletedTopic:

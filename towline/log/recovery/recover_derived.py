@@ -26,6 +26,7 @@ from towline.log.errors import DerivedFileSize
 from towline.log.files.segment_files import segment_name
 from towline.log.queues.consume_queue import ConsumeQueueFiles, places_of
 from towline.log.queues.index_service import IndexService
+from towline.log.state.queue_minima import read_minima
 from towline.log.state.topics_file import read_table
 from towline.places import Store
 
@@ -85,6 +86,7 @@ class QueueRecovery:
         self._files = ConsumeQueueFiles(store.consumequeue, file_size, _FILES_OPEN_MAX)
         self._root, self._log, self._log_min, self._decided = store.consumequeue, log, log_min, decided
         self._topics = read_table(store)
+        self._minima = read_minima(store)
         self._ends: dict[Queue, tuple[int, int]] = {}
         self._nameless: set[Queue] = set()  # whose first files have lost their names
         self.watermark = log_min
@@ -120,7 +122,7 @@ class QueueRecovery:
     def cut(self, below: int) -> list[tuple[str, int, int, int]]:
         """Cuts every queue to records before `below`: (topic, queue id, first number, end).
 
-        Queues of deleted topics are removed where that is safe.
+        Queues of which leading files were removed are removed as a whole where that is safe.
         """
         found = []
         self._files.watch()
@@ -129,7 +131,7 @@ class QueueRecovery:
         for topic, queue_id in queues:
             known = self._ends.get((topic, queue_id)) if below == self.watermark else None
             first, end = known or self._files.end_of(topic, queue_id, below)
-            if (topic, queue_id) in self._nameless or self._is_deleted(topic, queue_id, below, holds=end > first):
+            if (topic, queue_id) in self._nameless or self._goes(topic, queue_id, below, holds=end > first):
                 self._files.delete(topic, queue_id)
                 continue
             if self._files.cut(topic, queue_id, end, synced=not together):
@@ -143,12 +145,16 @@ class QueueRecovery:
         self._files.close()
         return found
 
-    def _is_deleted(self, topic: str, queue_id: int, below: int, *, holds: bool) -> bool:
-        """Whether a queue of a deleted topic goes. `holds`: it has entries of records before `below`.
+    def _goes(self, topic: str, queue_id: int, below: int, *, holds: bool) -> bool:
+        """Whether a queue goes. `holds`: it has entries of records before `below`.
 
-        Either the log has nothing of it any more. Or its leading files were removed, and what is left is all of records
-        that are dispatched again: then it begins anew, with whatever record comes first.
+        Either its topic is deleted, and the log has nothing of it any more. Or its leading files were removed, since
+        the topic was deleted or by its retention, and what is left is all of records that are dispatched again: then it
+        begins anew, with whatever record comes first.
         """
+        minimum = self._minima.get((topic, queue_id))
+        if minimum is not None and below < minimum.log_offset and not holds:
+            return True
         deleted = self._topics.deleted.get(topic)
         if deleted is None or queue_id not in deleted.floors:
             return False
@@ -212,7 +218,7 @@ class QueueRecovery:
         empty = {
             queue: end
             for queue, (first, end) in self._ends.items()
-            if first == end > 0 and not self._is_deleted(*queue, watermark, holds=False)
+            if first == end > 0 and not self._goes(*queue, watermark, holds=False)
         }
         numbers = first_numbers(self._log, watermark, log_end) if empty else {}
         for (topic, queue_id), end in empty.items():

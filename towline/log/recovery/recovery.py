@@ -24,7 +24,7 @@ from towline.log.files.sparse_file import written_end
 from towline.log.files.store_files import AbortFile
 from towline.log.queues.consume_queue import ConsumeQueueFiles
 from towline.log.state.checkpoint_file import CheckpointFile
-from towline.log.state.durable_file import DurableFile, confirmed_durably
+from towline.log.state.durable_file import DurableFile, confirmed_durably, confirmed_within
 from towline.log.state.epoch_file import EpochFile
 from towline.places import Store
 
@@ -180,6 +180,7 @@ class FoundLog:
     log_min: int
     end: int
     durable: Durable | None
+    last_store_timestamp: int = 0  # ms since 1970, 0 for an empty log
 
 
 def sync_rest(store: Store, segment_size: int, start: int, end: int) -> None:
@@ -208,7 +209,8 @@ def find_log(store: Store, settings: RecoverySettings) -> FoundLog:
     log = _LogRecovery(store, settings, Decided())
     try:
         log.load()
-        return FoundLog(log.log_min, log.find_end().end, log.durable)
+        end = log.find_end()
+        return FoundLog(log.log_min, end.end, log.durable, end.last_store_timestamp)
     finally:
         log.close()
 
@@ -268,9 +270,8 @@ def _resume(log: "_LogRecovery", known: Known, watch: "_StopWatch") -> Recovered
 
 
 def _confirmed(log: "_LogRecovery", known: Known | None, dispatched: int, end: int) -> int:
-    """The greatest of all marks, within the log: none is ever ahead of what was confirmed, all may be behind it."""
     published = known.confirmed if known is not None and not log.foreign else 0
-    return min(max(dispatched, published, confirmed_durably(log.store)), end)
+    return confirmed_within(end, dispatched, published, confirmed_durably(log.store))
 
 
 class _StopWatch:

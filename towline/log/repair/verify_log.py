@@ -6,6 +6,7 @@ The walk is recovery's; batches of sound records go to the verifiers of queues a
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -222,7 +223,7 @@ class LogVerifier:
             if len(batch.rows):
                 self._check_times(part, batch)
                 part.records += len(batch.rows)
-                for lost in holes_of(batch):
+                for lost in filter(attrgetter("lost"), holes_of(batch)):
                     said = f"a damaged stretch was stepped over here; {lost.count} messages of its queue are lost"
                     self._row(lost.at, lost.end, "SKIPPED", said)
                 for sink in sinks:

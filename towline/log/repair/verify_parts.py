@@ -14,6 +14,7 @@ from towline.kernels.base.directory import QueueDirectory
 from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.log_walk import Checks
 from towline.log.recovery.recovery import RecoverySettings
+from towline.log.state.queue_minima import offsets_of, read_minima
 from towline.log.state.topics_file import read_table
 from towline.places import Store
 
@@ -64,7 +65,7 @@ class Facts:
             log_min=self.bounds.log_min,
             surely=self.synced,
             running=self.running,
-            floors=read_table(self.store).floors(),
+            floors=partial(_floors, self.store),
             bases=self.queues,
         )
 
@@ -180,3 +181,9 @@ class _Parts:
             index.close()
         for findings in self._run("index files", partial(verify_index_file, self._facts), files):
             self._findings.merge(findings)
+
+
+def _floors(store: Store) -> dict[tuple[bytes, int], int]:
+    """(topic, queue id) -> the number below which a queue need not have its entries."""
+    deleted, cut = read_table(store).floors(), offsets_of(read_minima(store))
+    return {queue: max(deleted.get(queue, 0), cut.get(queue, 0)) for queue in {**deleted, **cut}}

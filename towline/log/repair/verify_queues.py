@@ -1,7 +1,7 @@
 """Verification of the ConsumeQueues: every entry is that of a record, and nothing else stands in their files."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -101,16 +101,18 @@ class QueueVerifier:
         log_min: int,
         surely: int,
         running: bool = False,
-        floors: Mapping[tuple[bytes, int], int] | None = None,
+        floors: Callable[[], Mapping[tuple[bytes, int], int]] = dict,
         bases: Bases | None = None,
     ) -> None:
         """`surely`: log offset up to which queues were synced, so that what is missing there no start derives again.
 
-        `floors`: nobody reads what a queue of a deleted topic holds below it, and its files go.
+        `floors`: nobody reads what a queue of a deleted topic, or one that retention has cut, holds below it, and its
+        files go; asked for when something is missing, as a running node may have removed files meanwhile.
         A `running` node may be making a queue's last file. `bases`: of a verifier that listed the directory before.
         """
         self._running = running
-        self._floors = floors or {}
+        self._read_floors = floors
+        self._floors: Mapping[tuple[bytes, int], int] | None = None
         self._root = root
         self._files = ConsumeQueueFiles(root, file_size, _FILES_OPEN_MAX)
         self._findings, self._directory = findings, directory
@@ -275,7 +277,9 @@ class QueueVerifier:
     def _report(self, number: int, wrong: _Range, rule: str) -> None:
         topic, queue_id = self._name(number)
         directory, per_file = self._root / topic / str(queue_id), self._files.file_size // SIZE
-        first = max(wrong.first, self._floors.get((topic.encode(), queue_id), 0))  # before: a deleted topic's
+        if self._floors is None:
+            self._floors = self._read_floors()
+        first = max(wrong.first, self._floors.get((topic.encode(), queue_id), 0))  # before: files may have gone
         while first < wrong.end:
             start = first - first % per_file
             end = min(wrong.end, start + per_file)

@@ -28,6 +28,8 @@ from towline.log.state import identity
 from towline.log.state.epoch_file import EpochFile
 from towline.log.state.floors import LOG_END
 from towline.log.state.in_sync_file import InSyncFile
+from towline.log.state.queue_minima import MINIMA
+from towline.log.state.queue_minima import NAME as MINIMA_FILE
 from towline.log.state.role_file import load_role
 from towline.log.state.truncation_file import TruncationFile
 from towline.places import Store
@@ -42,6 +44,7 @@ _MEMBERS: Final = {
     "transactionOffset.json": {"halfOffset", "opOffset", LOG_END},
     "subscriptionGroup.json": {"dataVersion", "forbiddenTable", "subscriptionGroupTable"},
     "messageRequestMode.json": {"messageRequestModeMap"},
+    MINIMA_FILE: {MINIMA},
 }
 _FILES: Final = (
     "abort",

@@ -95,6 +95,12 @@ def begins_too_late(state: Durable | None, first: int, checkpoint: CheckpointFil
     return state is not None and state.log_min < min(first, state.flushed) and not checkpoint.others_wrote()
 
 
+def confirmed_within(end: int, *marks: int) -> int:
+    """The greatest of all marks of what was confirmed, within a log that ends at `end`: none is ever ahead of what was
+    confirmed, all may be behind it."""
+    return min(max(marks), end)
+
+
 def confirmed_durably(store: Store) -> int:
     """The log offset that was confirmed by this node or its master, as the store's files record it once a second.
 

@@ -30,6 +30,7 @@ QUEUE_FLOORS: Final = "queueFloors.json"
 DELAY_OFFSETS: Final = "delayOffset.json"
 TIMER_OFFSETS: Final = "timerOffset.json"
 GROUP_OFFSETS: Final = "consumerOffset.json"
+DELIVERED_DUE: Final = "deliveredDue"
 EARLIER: Final = "earlier"  # of TIMER_OFFSETS: what was through before a clock went back
 TRANSACTION_OFFSETS: Final = "transactionOffset.json"
 HALF_FLOOR: Final = "halfOffset"  # its members
@@ -107,7 +108,7 @@ def undelivered_from(store: Store, files: ConsumeQueueFiles, bounds: Bounds, lev
     `levels`: of the settings. Raises MalformedFile when offsets cannot be read.
     """
     found = []
-    for topic, queue_id, offset in _offsets(store, levels_of(files, levels)):
+    for topic, queue_id, offset in undelivered_offsets(store, levels_of(files, levels)):
         low, high = bounds(topic.encode(), queue_id)
         offset = max(offset, low)
         if offset < high:
@@ -125,7 +126,7 @@ def levels_of(files: ConsumeQueueFiles, configured: int) -> int:
     return max(configured, 1 + max(queues, default=-1))
 
 
-def _offsets(store: Store, levels: int) -> Iterator[tuple[str, int, int]]:
+def undelivered_offsets(store: Store, levels: int) -> Iterator[tuple[str, int, int]]:
     """Topic, queue id, and the first offset that is not known to be delivered or ended."""
     delays = _member(store, DELAY_OFFSETS, "offsetTable")
     for level in range(1, levels + 1):
@@ -133,6 +134,11 @@ def _offsets(store: Store, levels: int) -> Iterator[tuple[str, int, int]]:
     timers = ConfigFile(store.config / TIMER_OFFSETS).load() or {}
     yield TIMER_TOPIC, TIMER_QUEUE, int(timers.get("from", 0))
     yield HALF_TOPIC, HALF_QUEUE, _half_floor(store)
+
+
+def timers_due(store: Store) -> int:
+    """The time, ms since 1970, up to which timed messages are delivered that stand behind that offset."""
+    return int((ConfigFile(store.config / TIMER_OFFSETS).load() or {}).get(DELIVERED_DUE, 0))
 
 
 def _half_floor(store: Store) -> int:

@@ -60,6 +60,10 @@ class InSyncRecord:
         """Of two records the one with the greater order is the later one."""
         return self.epoch, self.version
 
+    def stands_beside(self, known: "InSyncRecord | None") -> bool:
+        """Whether a node that has recorded `known` records this one, and says so: it is that one, or a later one."""
+        return known is None or known == self or self.order > known.order
+
     @property
     def ids(self) -> list[int]:
         return ids_of(self.members)

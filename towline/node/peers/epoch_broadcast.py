@@ -29,13 +29,22 @@ class EpochBroadcast:
         self._epoch = node.positions.get(Position.EPOCH)
         self._facts = own_facts(node, PEER) | {"node": node.settings.broker_id}
         self._key = key_of(node)
-        own = node.settings.broker_id
-        self._left = {peer: where for peer, where in node.settings.peers.items() if peer != own}
+        self._known: dict[int, str] = {}
+        self._left: dict[int, str] = {}  # of those known, who has not promised yet
         self._due_ms = node.clock.monotonic_ms() + EVERY_MS  # most peers join as slaves by then
         self._waiting: list[int] = []
         self._asked: PeerRequest | None = None
-        self._peer = own
+        self._peer = node.settings.broker_id
         self._deadline_ms = 0
+        self.adjust()
+
+    def adjust(self) -> None:
+        """Goes by the peers of `node.settings` as they are now: who has come is asked too, who has gone no more."""
+        own = self._node.settings.broker_id
+        known = {peer: where for peer, where in self._node.settings.peers.items() if peer != own}
+        new = {peer: where for peer, where in known.items() if self._known.get(peer) != where}
+        self._left = {peer: where for peer, where in self._left.items() if peer in known} | new
+        self._known, self._waiting = known, []
 
     def poll(self, now_ms: int, slaves: Collection[int]) -> int:
         """`slaves`: the nodes that are linked, and so know the epoch. Returns how many answers came."""
@@ -67,7 +76,7 @@ class EpochBroadcast:
         if asked.answer is None:
             return 0
         if asked.answer.get("granted") is True:
-            self._left.pop(self._peer)
+            self._left.pop(self._peer, None)
             self._node.log.info("node %d knows of epoch %d", self._peer, self._epoch)
         else:
             self._check_answer(asked.answer)

@@ -60,6 +60,17 @@ class MasterLink:
         if not self._addresses:
             node.log.error("there is no master to follow: set ha_peers, or ha_master_address, and start again")
 
+    def adjust(self) -> None:
+        """Goes by the addresses of `node.settings` as they are now; a link to one that is none of them ends."""
+        addresses = master_addresses(self._node.settings)
+        if addresses == self._addresses:
+            return
+        tried = self.address
+        if self.connected and tried not in addresses:
+            self.disconnect(f"{tried} is none of the group's addresses any more")
+        self._addresses = addresses
+        self._at = addresses.index(tried) if tried in addresses else 0
+
     def watch(self, source: Pollable) -> None:
         """Adds a source that ends a `wait`; the caller checks it after each."""
         self._poller.add(source)
@@ -71,8 +82,8 @@ class MasterLink:
 
     @property
     def address(self) -> str:
-        """Of the connected master, or of the node that is tried next."""
-        return self._addresses[self._at]
+        """Of the connected master, or of the node that is tried next; empty where there is none to try."""
+        return self._addresses[self._at] if self._addresses else ""
 
     @property
     def trouble(self) -> str:

@@ -13,7 +13,7 @@ from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile
 from towline.log.state.role_file import MASTER, SLAVE
 from towline.node.process.context import Node
 from towline.node.process.endpoints import reachable
-from towline.node.roles.promise import Promise, load_promise, save_promise
+from towline.node.roles.promise import Promise, is_granted, is_of_another, load_promise, save_promise
 from towline.node.roles.role_commands import AGREE, submit_command
 from towline.node.store.confirmed import confirmed_of
 from towline.runtime.positions import Position
@@ -77,15 +77,11 @@ class PeerServer:
 
     def _grant(self, asked: Promise) -> bool:
         """What was promised is on the disk before anybody hears of it. A master that promised is one no more."""
-        node, given = self._node, load_promise(self._node.store)
-        if asked.node == node.settings.broker_id:
-            return False
-        if asked == given:  # our answer was lost
-            return asked.epoch >= node.positions.get(Position.EPOCH)
-        if asked.epoch <= max(given.epoch, node.positions.get(Position.EPOCH)):
-            return False
-        self._keep(asked)
-        return True
+        given, epoch = load_promise(self._node.store), self._node.positions.get(Position.EPOCH)
+        granted = is_granted(asked, given, epoch, self._node.settings.broker_id)
+        if granted and asked != given:
+            self._keep(asked)
+        return granted
 
     def observe_epoch(self, epoch: int) -> bool:
         """Records a higher epoch of another master, which a peer named. Like a promise to it, that fences this node.
@@ -94,8 +90,8 @@ class PeerServer:
         """
         whose = Promise(epoch, node_of(epoch))
         known = max(self._promised.get(), self._node.positions.get(Position.EPOCH))
-        another = whose.node in self._node.settings.peers and whose.node != self._node.settings.broker_id
-        if another and known < epoch <= EPOCH_MAX:
+        settings = self._node.settings
+        if is_of_another(whose, known, settings.broker_id, settings.peers) and epoch <= EPOCH_MAX:
             self._keep(whose)
             return True
         return False

@@ -26,6 +26,8 @@ MODULES: Final = {
     Duty.SCHEDULE: "towline.master.schedule.service",
     Duty.LEASE: "towline.ha.leader.lease",
     Duty.REMOTING: "towline.remoting.service",
+    Duty.METRICS: "towline.metrics.service",
+    Duty.ROCKETMQ_HA: "towline.ha.rocketmq.service",
 }
 
 # Each runs once in a start, before any other process: `(store, log file) -> exit status`.
@@ -41,30 +43,38 @@ SLAVE: Final = (Duty.RECEIVE, Duty.SERVE, Duty.FOLLOW, Duty.REPUT, Duty.FLUSH, D
 ROLES: Final = {"master": MASTER, "slave": SLAVE}
 WITH_ETCD: Final = (Duty.LEASE,)  # in both roles, where leadership is a lease
 WITH_REMOTING: Final = (Duty.REMOTING,)  # of a node that has a port for clients
+WITH_METRICS: Final = (Duty.METRICS,)  # of a node that has a port for Prometheus; it says how far the start is
+
+WITH_ROCKETMQ_HA: Final = (Duty.ROCKETMQ_HA,)  # of a master that has a port for slaves of RocketMQ
+WITH_A_PORT: Final = (*WITH_REMOTING, *WITH_METRICS, *WITH_ROCKETMQ_HA)
 
 
 def duties_of(role: str, settings: "Settings", without: frozenset[str]) -> tuple[Duty, ...]:
     """What a node of this role does with processes of its own."""
     duties = (WITH_ETCD if settings.etcd_endpoints else ()) + ROLES[role]
     duties += WITH_REMOTING if settings.listen_port else ()
+    duties += WITH_ROCKETMQ_HA if role == "master" and settings.rocketmq_ha_port else ()
+    duties += WITH_METRICS if settings.metrics_port else ()
     return tuple(duty for duty in duties if duty.label not in without)
 
 
 # Who puts, then writers; then reput, which needs flush and the ha sender to confirm what it still has to dispatch.
 STOP_ORDER: Final = (
+    Duty.METRICS,  # from here on the node is not ready
     Duty.REMOTING,
     Duty.SCHEDULE,
     Duty.PUT,
     Duty.RECEIVE,
     Duty.FOLLOW,
     Duty.REPUT,
+    Duty.ROCKETMQ_HA,  # hands on the last bytes too, which flush and send confirm
     Duty.SERVE,
     Duty.SEND,
     Duty.FLUSH,
     Duty.ALLOCATE,
     Duty.LEASE,  # then another node may have the leadership
 )
-assert set(STOP_ORDER) == set(MODULES) == set(MASTER) | set(SLAVE) | set(WITH_ETCD) | set(WITH_REMOTING)
+assert set(STOP_ORDER) == set(MODULES) == {*MASTER, *SLAVE, *WITH_ETCD, *WITH_A_PORT}
 
 
 def one_shot(duty: Duty) -> "Callable[[Path, Path | None], int]":

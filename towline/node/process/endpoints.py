@@ -12,6 +12,8 @@ from towline.runtime.settings_model import TlsMode
 LOCAL: Final = ("put", "serve", "schedule")  # asked over the runtime directory's sockets alone
 REMOTING: Final = "remoting"
 HA: Final = "ha"
+METRICS: Final = "metrics"
+ROCKETMQ_HA: Final = "rocketmq_ha"
 _OF_A_SLAVE: Final = ("serve",)
 _ANYWHERE: Final = ("0.0.0.0", "*", "::", "[::]")
 
@@ -34,7 +36,12 @@ def endpoints_of(settings: Settings, runtime: Runtime, role: str) -> dict[str, l
     local = LOCAL if role == "master" else _OF_A_SLAVE
     found = {REMOTING: clients} if clients else {}
     found |= {service: [local_endpoint(runtime, service)] for service in local}
-    return found | {HA: ha_endpoints(settings, runtime, role)}
+    found |= {HA: ha_endpoints(settings, runtime, role)}
+    if settings.rocketmq_ha_port and role == "master":
+        found[ROCKETMQ_HA] = [tcp_endpoint(settings.rocketmq_ha_address, settings.rocketmq_ha_port)]
+    if settings.metrics_port:
+        found[METRICS] = [tcp_endpoint(settings.metrics_address, settings.metrics_port).replace("tcp", "http", 1)]
+    return found
 
 
 def reachable(settings: Settings, runtime: Runtime, role: str) -> dict[str, list[str]]:

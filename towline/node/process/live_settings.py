@@ -1,6 +1,5 @@
 """The settings of one process, which follow those of its node: see `settings_changes` for how they change."""
 
-import logging
 from typing import Protocol, runtime_checkable
 
 from towline.errors import TowlineError
@@ -9,6 +8,7 @@ from towline.runtime.positions import Position
 from towline.runtime.settings import Settings
 
 from .context import Node
+from .own_log import log_by
 
 
 @runtime_checkable
@@ -45,5 +45,5 @@ class LiveSettings:
         self._take(number)
 
     def _take(self, number: int) -> None:
-        logging.getLogger().setLevel(self._node.settings.log_level.value)
+        log_by(self._node.settings)
         self._node.line.taken = number

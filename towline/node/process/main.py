@@ -20,10 +20,12 @@ from towline.places import Store
 from towline.runtime.process import check_machine, set_name
 
 from .duties import MASTER, ROLES, SLAVE
+from .service_manager import ServiceManager
 from .zygote_client import ZygoteClient
 
 BOOTSTRAP: Final = "towline.node.supervise.bootstrap"
 FAILURE: Final = "towline.node.process.failure"
+LOGGING: Final = "towline.runtime.logging"
 
 
 def run_node(role: str, arguments: Sequence[str]) -> int:
@@ -34,23 +36,25 @@ def run_node(role: str, arguments: Sequence[str]) -> int:
     set_name(f"towline:{role}")
     store = Store(asked.store.resolve())
     loaded = dict.fromkeys((*ROLES[role], *MASTER, *SLAVE))  # its own first; the other role may be its own one day
-    told = asked.ready_fd if asked.tell_progress else None
-    zygote = ZygoteClient(store.root, asked.log_file, [duty.label for duty in loaded], partial(_tell_compiling, told))
+    told, manager = asked.ready_fd if asked.tell_progress else None, ServiceManager(os.environ)
+    compiling = partial(_tell_compiling, told, manager)
+    zygote = ZygoteClient(store.root, asked.log_file, [duty.label for duty in loaded], compiling)
     try:
         check_machine()
         zygote.spawn()
         start = import_module(BOOTSTRAP).start  # while the zygote loads
-        supervisor = start(role, asked, store, dict(asked.set), zygote)
+        supervisor = start(role, asked, store, dict(asked.set), zygote, manager)
     except TowlineError as error:
         zygote.end()
         _tell(asked.ready_fd, import_module(FAILURE).facts_of(error))
-        sys.stderr.write(f"{role}: {error}\n")
+        manager.status(f"does not start: {error}")
+        import_module(LOGGING).complain(role, error)
         return 1
     _tell(asked.ready_fd, {"ready": True, "pid": os.getpid()})
     try:
         supervisor.run()
     except TowlineError as error:
-        sys.stderr.write(f"{role}: {error}\n")
+        import_module(LOGGING).complain(role, error)
         supervisor.stop()
         return 1
     return 0 if supervisor.stop() else 1
@@ -79,8 +83,9 @@ def _setting(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _tell_compiling(descriptor: int | None, done: int, of: int) -> None:
-    """Says how far the compilation is: to the parent process, or on standard error."""
+def _tell_compiling(descriptor: int | None, manager: ServiceManager, done: int, of: int) -> None:
+    """Says how far the compilation is: to the service manager, and to the parent process or on standard error."""
+    manager.status(f"compiles for this processor, once for this installation: {done} of {of}")
     if descriptor is None:
         sys.stderr.write(f"compiling for this processor, once for this installation: {done} of {of}\n")
         return

@@ -1,10 +1,11 @@
 """Changes of settings while a node runs, as they are asked for.
 
     run/changes/NUMBER.json   {"settings": {key: value}, "keep": bool, "deadline": monotonic s}, by who asks; then the
-                              supervisor's bell rings. After the deadline nobody waits for it, and it is not made
+                              supervisor's bell rings. After the deadline nobody waits for it, and it is not made.
+                              Or {"forget": [key], "deadline"}: what was kept of these, of all without a key, goes
     run/changes/NUMBER.taken  the same, while the supervisor carries it out
     run/changes/NUMBER.done   what came of it, by the supervisor; who asked deletes it, or after a minute the supervisor
-    kept.toml                 what is to hold at the next start too, by the supervisor
+    kept.toml                 what is to hold at the next start too, by the supervisor (`kept_settings`)
 
 The supervisor checks a change, writes kept.toml, run/settings.json and SETTINGS, in this order, and rings every bell.
 Each process looks at SETTINGS between two cycles (`live_settings`), and says in its line which change it has taken. Who
@@ -16,7 +17,7 @@ import json
 import os
 import select
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -24,13 +25,14 @@ from typing import Any, Final
 from towline.errors import ChangeUndone, NodeNotRunning, PositionsUnusable
 from towline.log.files.store_files import write_atomically
 from towline.places import Store
-from towline.runtime.locks import store_holder
+from towline.runtime.locks import StoreLock, store_holder, store_is_held
 from towline.runtime.positions import DutyLine, Positions, State
-from towline.runtime.settings import LIVE, Settings, read_toml
+from towline.runtime.settings import LIVE, SNAKES, Settings, unknown_setting
 
 from .context import runtime_in_use
 from .duties import MODULES
 from .failure import error_of
+from .kept_settings import read_kept, without, write_kept
 from .supervisor_bell import ring_supervisor
 
 WAIT_S: Final = 10.0
@@ -45,7 +47,7 @@ def read_node_settings(store_root: Path) -> list[dict[str, Any]]:
     if not store_holder(store.lock):
         raise NodeNotRunning(str(store.root))
     values = json.loads(store.settings.read_text(encoding="utf-8"))
-    kept = read_toml(store.kept_settings) if store.kept_settings.exists() else {}
+    kept = read_kept(store)
     defaults = json.loads(Settings.model_validate({}).to_json())
     return [
         {"key": key, "value": value, "default": defaults[key], "live": LIVE.get(key, ""), "kept": key in kept}
@@ -64,15 +66,43 @@ def change_settings(
     Raises what the supervisor refuses it with (UnknownSetting, BadSetting, FixedSetting, OverruledSetting, DiskFull,
     StoreNotWritable, SyncFailed, UnreadableSettings, ChangeFailed), NodeNotRunning, ChangeUndone.
     """
+    return _ask(Store(store_root.resolve()), {"settings": dict(settings), "keep": keep}, timeout_s)
+
+
+def forget_settings(store_root: Path, keys: Sequence[str], *, timeout_s: float = WAIT_S) -> dict[str, Any]:
+    """Takes back what `change_settings` did to these keys, to all that is kept without a key, whether the node runs or
+    not. forgotten: what was kept of them, by key; where the node runs also settings: as they are then; next: as they
+    are after its next start; waiting and node as `change_settings` has them.
+
+    Raises UnknownSetting, and what the next start would refuse it with (BadSetting); UnreadableSettings where keys are
+    named; StoreTaken, NodeNotRunning where a node begins or ends meanwhile; DiskFull, StoreNotWritable, SyncFailed,
+    ChangeFailed, ChangeUndone.
+    """
     store = Store(store_root.resolve())
+    if store_is_held(store.lock):
+        return _ask(store, {"forget": list(keys)}, timeout_s)
+    if not store.kept_settings.exists():
+        return {"forgotten": {}}
+    lock = StoreLock(store.lock)  # no node starts meanwhile
+    try:
+        kept, gone = without(store, keys)
+        if unknown := [key for key in keys if key not in SNAKES and key not in gone]:
+            raise unknown_setting(unknown[0], "the change")
+        write_kept(store, kept)
+    finally:
+        lock.release()
+    return {"forgotten": gone}
+
+
+def _ask(store: Store, question: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """What came of a question that the supervisor answers. Raises NodeNotRunning, ChangeUndone, what it refuses."""
     if not store_holder(store.lock):
         raise NodeNotRunning(str(store.root))
     store.changes.mkdir(exist_ok=True)
     asked = store.changes / f"{time.time_ns()}-{os.getpid()}-{next(_numbers)}.json"
     deadline = time.monotonic() + timeout_s
-    question = {"settings": dict(settings), "keep": keep, "deadline": deadline}
     try:
-        write_atomically(asked, json.dumps(question).encode())
+        write_atomically(asked, json.dumps({**question, "deadline": deadline}).encode())
         ring_supervisor(store)
         said = _await_outcome(store, asked, deadline)
     finally:

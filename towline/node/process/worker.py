@@ -22,7 +22,6 @@ from towline.runtime.agent import run
 from towline.runtime.doorbell import Doorbell
 from towline.runtime.idle_sleep import IdleSleep
 from towline.runtime.locks import DutyLock
-from towline.runtime.logging import configure
 from towline.runtime.ports import OF_CLIENTS
 from towline.runtime.positions import Duty
 from towline.runtime.process import StopFlag, check_machine, set_name
@@ -32,8 +31,9 @@ from .context import Node
 from .duties import builder
 from .failure import write_failure
 from .live_settings import LiveSettings
+from .own_log import begin_log
 
-_PORTS: Final = ("ha_listen_port", *OF_CLIENTS)
+_PORTS: Final = ("ha_listen_port", "metrics_port", "rocketmq_ha_port", *OF_CLIENTS)
 _OF_A_PORT: Final = (EADDRINUSE, EACCES)  # anything else is about the host
 
 
@@ -41,8 +41,8 @@ def run_worker(duty: Duty, store_root: Path, *, log_file: Path | None) -> int:
     """Do `duty` until SIGTERM. Returns the exit status; a TowlineError is logged with its remedy and gives 1."""
     stopped = StopFlag()
     set_name(f"towline:{duty.label}")
-    log = configure(duty.label, log_file)
     store = Store(store_root.resolve())
+    log = begin_log(duty.label, store.root, log_file)
     try:
         check_machine()
         FreedMemory.keep()
@@ -94,7 +94,8 @@ def _setting_of(endpoint: Endpoint, error: CannotListen, settings: Settings) -> 
     if endpoint.scheme != "tcp":
         return ""
     if error.number not in _OF_A_PORT:
-        return "listen_host"
+        of_others = {settings.metrics_port: "metrics_address", settings.rocketmq_ha_port: "rocketmq_ha_address"}
+        return of_others.get(endpoint.port, "listen_host")
     return next((key for key in _PORTS if getattr(settings, key) == endpoint.port), "")
 
 

@@ -4,7 +4,8 @@ A supervisor that has lived for hours has threads, and forking from it can deadl
 thread counts of the numeric libraries are 1 and no ZeroMQ context exists here. Children share its pages.
 
 Speaks JSON lines over one socket: {"fork": duty} is answered {"forked": duty, "pid": n}; {"exited": pid, "status": n}
-comes when a child was reaped, {"compiling": n, "of": n} while it makes the machine code that it loads.
+comes when a child was reaped, {"compiling": n, "of": n} while it makes the machine code that it loads. {"follow_log":
+true} is said to it when the log was moved aside.
 """
 
 import gc
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from towline.parent import die_with_parent
+from towline.runtime.log_file import follow
 from towline.runtime.positions import Duty
 from towline.runtime.process import set_name
 
@@ -76,8 +78,11 @@ class Zygote:
     def _read_commands(self) -> bool:
         data = self._control.recv(65_536)
         *lines, self._unread = (self._unread + data).split(b"\n")
-        for line in lines:
-            self._fork(json.loads(line)["fork"])
+        for asked in map(json.loads, lines):
+            if "fork" in asked:
+                self._fork(asked["fork"])
+            elif self._log_file is not None:
+                follow(self._log_file)
         return bool(data)
 
     def _fork(self, label: str) -> None:

@@ -45,6 +45,7 @@ class ZygoteClient:
         """`duties` are the labels of those whose modules the zygote loads beforehand; `compiling` gets how much of what
         it has to compile it has compiled, the first time on a machine."""
         self._compiling = compiling
+        self.pulse: Callable[[], object] = _nothing  # called between waits for the zygote
         self._arguments = [str(store), str(log_file or "-"), *duties]
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,6 +89,11 @@ class ZygoteClient:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._control.sendall(json.dumps({"fork": label}).encode() + b"\n")
         return int(self._await(label, lambda fact: fact.get("forked") == label, FORK_MAX_S)["pid"])
+
+    def follow_log(self) -> None:
+        """Has the zygote, and what it forks from then on, leave a log that was moved aside."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.sendall(json.dumps({"follow_log": True}).encode() + b"\n")
 
     def await_exit(self, label: str, pid: int, timeout_s: float) -> int:
         """The exit status of a child. Raises StartFailed when it does not come."""
@@ -153,6 +159,7 @@ class ZygoteClient:
 
     def _receive(self, timeout_ms: int) -> None:
         """Collect what the zygote says within the time."""
+        self.pulse()
         poll = select.poll()  # not select: whoever starts a node may hold more than 1024 descriptors
         poll.register(self._control, select.POLLIN)
         poll.register(self._woken, select.POLLIN)
@@ -177,3 +184,7 @@ class ZygoteClient:
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_MAX_S)
+
+
+def _nothing() -> None:
+    """Is what a client does between its waits by default."""

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from towline.errors import PositionsUnusable
 from towline.format.wire.refusals import Cause
-from towline.node.process.context import Node, open_node
+from towline.node.process.context import Node
 from towline.runtime.positions import Counter, Duty, Positions
 from towline.runtime.store_stats import BUCKETS_MS, SLOW_PUT_MS, SLOW_SEGMENT_MS, StoreStats, Total
+
+from .running import open_running
 
 _MS: Final = 1000
 Queue = tuple[str, int]  # topic, queue id
@@ -30,8 +32,8 @@ class Side:
     buckets: list[int]
 
     @classmethod
-    def read(cls, path: Path) -> "Side":
-        """Zeros where its process has not run yet."""
+    def read(cls, path: Path, *, by_queue: bool = True) -> "Side":
+        """Zeros where its process has not run yet. Without `by_queue` it takes no longer where there are many."""
         try:
             stats = StoreStats.open(path)
         except PositionsUnusable:
@@ -39,7 +41,7 @@ class Side:
         try:
             queues = {
                 (row.topic.decode("utf-8", "replace"), row.queue_id): (row.messages, row.bytes, row.requests)
-                for row in stats
+                for row in (stats if by_queue else ())
             }
             messages, size, requests = (int(number) for number in stats.table().sum(axis=0))
             return cls(stats.began_ms, (messages, size, requests), queues, stats.totals(), stats.buckets())
@@ -89,8 +91,8 @@ def measure(store: Path, interval_s: float, *, top: int, topic: str | None = Non
 
 
 def sample(store: Path) -> Sample:
-    """`take` of the node on a store of this machine. Raises NodeNotRunning."""
-    node = open_node(store)
+    """`take` of the node on a store of this machine. Raises NodeNotRunning, NodeNotReadable."""
+    _, node = open_running(store)
     try:
         return take(node)
     finally:
@@ -154,7 +156,7 @@ def between(before: Sample, after: Sample, *, top: int, topic: str | None = None
 
 def summary(node: Node) -> dict[str, int]:
     """A few of the numbers, for `status`."""
-    put, get = Side.read(node.runtime.put_stats), Side.read(node.runtime.get_stats)
+    put, get = (Side.read(path, by_queue=False) for path in (node.runtime.put_stats, node.runtime.get_stats))
     return {
         "put_messages": put.sums[0],
         "put_time_max_ms": put.totals["time_max_ms"],

@@ -3,18 +3,14 @@
 Nothing is asked of the node's processes, so reading costs them nothing.
 """
 
-import json
 import select
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 from towline.clock import boottime_ns
-from towline.errors import MalformedFile, NodeNotRunning
+from towline.errors import MalformedFile
 from towline.format.files.topics import PERM_WRITE
 from towline.format.record.halts import remedy, why
 from towline.format.wire.refusals import Cause
@@ -25,65 +21,52 @@ from towline.log.files.segment_files import segment_name
 from towline.log.state.archived import archived_until, load_archived
 from towline.log.state.in_sync_file import Outside, ids_of
 from towline.log.state.role_file import MASTER, SLAVE, load_role
-from towline.node.process.context import Node, open_node
+from towline.node.process.context import Node
 from towline.node.roles.role_commands import read_json_file
 from towline.node.store.confirmed import confirmed_of, written_of
 from towline.node.store.pool_state import PoolState
 from towline.node.store.transient_pool import describe_pool, pool_of
 from towline.places import Runtime, Store
-from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, Refused, State
+from towline.runtime.positions import Counter, Duty, Flag, Position, Positions, Refused
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings_model import BrokerRole
 
+from .processes import processes_of, standing_still
+from .readiness import not_ready
 from .remoting import remoting_of
+from .running import open_running
 from .statistics import summary
 from .times import ms_since
 
 _NS_PER_MS: Final = 1_000_000
 _BLOCK: Final = 512  # bytes of st_blocks
-STILL_MS: Final = 2_000  # an idle process beats several times a second: an older beat is a long call, or a stop (H9)
-GONE: Final = "GONE"
-_CALLS: Final = {
-    State.STARTING.name: "it is starting",
-    State.RUNNING.name: "in a turn of its work",
-    State.SYNCING.name: "in a sync of the disk",
-    State.KERNEL.name: "in an append or another long call",
-    State.RECOVERING.name: "it recovers the store",
-    State.STOPPING.name: "it is stopping",
-    GONE: "it is gone, and not started again yet",
-}
-_STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 RATE_SEGMENTS: Final = 8  # full segments that the rate of growth is taken from
 RATE_SAMPLE_S: Final = 0.25  # between the two readings of a rate
 BACKLOG_MIN: Final = 1 << 20  # fewer bytes behind are in transit
 
 
-def node_facts(store_root: Path) -> dict[str, Any]:
-    """run/node.json: pid, role, endpoints, processes. Raises NodeNotRunning when that pid is gone."""
-    store = Store(store_root.resolve())
-    try:
-        facts: dict[str, Any] = json.loads(store.node.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise NodeNotRunning(str(store.root)) from None
-    if not psutil.pid_exists(facts["pid"]):
-        raise NodeNotRunning(str(store.root))
-    return facts
+def read_status(store_root: Path, *, brief: bool = False) -> dict[str, Any]:
+    """Everything `towline master status` shows, as JSON can carry it. Sizes in bytes. Raises NodeNotRunning,
+    NodeNotReadable, PositionsUnusable.
 
-
-def read_status(store_root: Path) -> dict[str, Any]:
-    """Everything `towline master status` shows, as JSON can carry it. Sizes in bytes. Raises NodeNotRunning."""
-    facts = node_facts(store_root)
-    node = open_node(store_root)
+    `brief`: for who looks often. What takes long, and longer with each topic, is left out: the memory of the processes
+    (`pss`, `uss`), `disk` and `config_backups`.
+    """
+    facts, node = open_running(store_root)
     positions = node.positions
     try:
-        processes = _processes(node, facts)
+        processes = processes_of(node, facts, memory=not brief)
+        reasons = not_ready(node, processes)
         lag = _lag(node, facts["role"])
         link = read_json_file(node.store.link) if facts["role"] == SLAVE else None
         followed = link is not None and link["connected"]
-        return {
+        found = {
             "role": facts["role"],
+            "broker_name": node.settings.broker_name,
+            "broker_id": node.settings.broker_id,
             "pid": facts["pid"],
             "store": str(node.store.root),
+            "log": str(node.store.node_log),
             "generation": positions.generation,
             "started_ms": facts["started"],
             "broker_role": node.settings.broker_role.value,
@@ -94,17 +77,18 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "transient_buffers": _buffers(node),
             "processes": processes,
             "standing_still": standing_still(processes),
-            "pss": sum(process["pss"] for process in processes),
+            "ready": not reasons,
+            "not_ready": reasons,
             "positions": {position.name.lower(): positions.get(position) for position in Position},
             "visible_end": lag.pop("visible_end"),
             "lag": lag,
             "flags": [flag.name for flag in Flag if flag in positions.flags],
             "dispatch_stopped": _stopped(node),
             "damaged": _damaged(node),
-            "config_backups": _config_backups(node),
-            "refused": _refused(positions.refused),
+            "refused": _refused(positions.refused, node.store.root),
             "remoting": remoting_of(positions),
             "slaves": _slaves(positions),
+            "rocketmq_slaves": _rocketmq_slaves(node),
             "in_sync": _in_sync(node),
             "held_back": _held_back(node),
             "agreed": _agreed(node),
@@ -115,27 +99,27 @@ def read_status(store_root: Path) -> dict[str, Any]:
             "queues": _queue_count(node.runtime),
             "statistics": summary(node),
             "endpoints": facts["endpoints"],
-            "disk": disk_sizes(node.store),
             "space": space_of(node),
             "archive": archive_of(node),
         }
+        return _without_memory(found) if brief else found | _what_takes_long(node, processes)
     finally:
         positions.close()
 
 
-def memory_of(pid: int, excluded: Iterable[Path]) -> tuple[int, int]:
-    """(PSS, USS) in bytes of the anonymous and library pages of a process; (0, 0) when it has gone.
+def _what_takes_long(node: Node, processes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Every process's memory, every file of the store, every topic in the files of config/."""
+    return {
+        "pss": sum(process["pss"] for process in processes),
+        "disk": disk_sizes(node.store),
+        "config_backups": _config_backups(node),
+    }
 
-    Mappings of files below the `excluded` directories are left out: pages of the store are the kernel's cache, and
-    positions are shared.
-    """
-    prefixes = tuple(f"{directory}/" for directory in excluded)
-    try:
-        mappings = psutil.Process(pid).memory_maps(grouped=False)
-    except psutil.Error:
-        return 0, 0
-    counted = [mapping for mapping in mappings if not mapping.path.startswith(prefixes)]
-    return sum(m.pss for m in counted), sum(m.private_clean + m.private_dirty for m in counted)
+
+def _without_memory(found: dict[str, Any]) -> dict[str, Any]:
+    for process in found["processes"]:
+        del process["pss"], process["uss"]
+    return found
 
 
 def disk_sizes(store: Store) -> dict[str, dict[str, int]]:
@@ -154,37 +138,6 @@ def _sizes(directory: Path) -> dict[str, int]:
         if path.is_file():
             size, allocated = size + found.st_size, allocated + _BLOCK * found.st_blocks
     return {"size": size, "allocated": allocated}
-
-
-def _processes(node: Node, facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """The supervisor, its zygote, then every duty that ever ran in this start; also those started by hand."""
-    kept = facts["processes"].keys()  # what the supervisor restarts; others end in order when they are done
-    serves = node.positions.duty(Duty.SUPERVISE).state is State.RUNNING
-    found = [_process(node, Duty.SUPERVISE, facts["pid"], kept=True)]
-    found.append({"duty": "zygote", "pid": facts["zygote"], "state": "RUNNING"} | _use(node, facts["zygote"]))
-    for duty in Duty:
-        line = node.positions.duty(duty)
-        if duty in (Duty.RECOVER, Duty.AGREE) and serves:
-            continue  # they have ended in order, as at every start
-        if duty is not Duty.SUPERVISE and line.state is not State.ABSENT:
-            found.append(_process(node, duty, line.pid, kept=duty.label in kept))
-    return found
-
-
-def _process(node: Node, duty: Duty, pid: int, *, kept: bool) -> dict[str, Any]:
-    line = node.positions.duty(duty)
-    use = _use(node, pid)
-    gone = use["process"] == GONE and (kept or line.state is not State.STOPPED)
-    return {
-        "duty": duty.label,
-        "pid": pid,
-        "state": GONE if gone else line.state.name,
-        "beat_age_ms": max(0, time.monotonic_ns() - line.beat_ns) // _NS_PER_MS,
-        "sleeping": line.sleeping,
-        "turn_ms": ms_since(line.turn_began_ns),
-        "counters": {counter.name.lower(): line.counter(counter) for counter in Counter},
-        "lost": line.lost,
-    } | use
 
 
 def _stopped(node: Node) -> dict[str, Any] | None:
@@ -217,30 +170,20 @@ def _config_backups(node: Node) -> list[str]:
     return sorted({*at_start, *from_backups(node.store.config)})
 
 
-def _refused(refused: Refused) -> dict[str, Any]:
+def _refused(refused: Refused, store: Path) -> dict[str, Any]:
     """Requests that put refused, by cause and most first; `leading` is the first of them, None when there is none."""
     causes = [
         {
             "cause": cause.label,
             "count": refused.count(cause),
             "last_ms_ago": ms_since(refused.last_ns(cause)),
-            "remedy": cause.remedy,
+            "remedy": cause.remedy_at(str(store)),
         }
         for cause in sorted(Cause, key=refused.count, reverse=True)
         if refused.count(cause)
     ]
     total = sum(refused.count(cause) for cause in Cause)
     return {"total": total, "leading": causes[0]["cause"] if causes else None, "causes": causes}
-
-
-def _use(node: Node, pid: int) -> dict[str, Any]:
-    pss, uss = memory_of(pid, (node.store.root, node.runtime.root))
-    try:
-        process = psutil.Process(pid)
-        times = process.cpu_times()
-        return {"pss": pss, "uss": uss, "cpu_s": round(times.user + times.system, 3), "process": process.status()}
-    except psutil.Error:
-        return {"pss": pss, "uss": uss, "cpu_s": 0.0, "process": GONE}
 
 
 def _lag(node: Node, role: str) -> dict[str, int]:
@@ -278,6 +221,16 @@ def _slaves(positions: Positions) -> list[dict[str, Any]]:
         }
         for place, line in enumerate(positions.slaves())
         if line.connected or line.appended
+    ]
+
+
+def _rocketmq_slaves(node: Node) -> list[dict[str, Any]]:
+    """Brokers of RocketMQ that follow now. `behind`: confirmed bytes that one has not reported; nobody waits for it."""
+    end = confirmed_of(node)()
+    return [
+        {"address": line.address, "sent": line.sent, "reported": line.reported, "behind": max(0, end - line.reported)}
+        for line in node.positions.rocketmq_slaves()
+        if line.connected
     ]
 
 
@@ -343,43 +296,6 @@ def _queue_count(runtime: Runtime) -> int:
         return ends.count
     finally:
         ends.close()
-
-
-# --- processes that stand still
-
-
-def standing_still(processes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Processes that stand still: duty, pid, state, still_ms (None for the zygote, which has no beat), a sentence."""
-    return [
-        {
-            "duty": process["duty"],
-            "pid": process["pid"],
-            "state": process["state"],
-            "still_ms": still_ms,
-            "sentence": sentence,
-        }
-        for process in processes
-        for still_ms, sentence in [_still(process)]
-        if sentence
-    ]
-
-
-def _still(process: Mapping[str, Any]) -> tuple[int | None, str]:
-    """For how long it has stood still, and a sentence; "" for a process that works or has ended in order."""
-    name = f"{process['duty']} (process {process['pid']})"
-    stopped = process["process"] in _STOPPED
-    if "beat_age_ms" not in process:
-        ended = process["process"] in (GONE, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-        return None, f"{name} {_by_signal(process)}" if stopped else f"{name} is gone" * ended
-    still_ms = max(process["beat_age_ms"], process["turn_ms"])
-    if process["state"] == State.STOPPED.name or still_ms < STILL_MS:
-        return still_ms, ""
-    why = _by_signal(process) if stopped else _CALLS[process["state"]]
-    return still_ms, f"{name} has done no turn for {still_ms / 1000:.1f} s: {why}"
-
-
-def _by_signal(process: Mapping[str, Any]) -> str:
-    return f"it was stopped by a signal; `kill -CONT {process['pid']}` lets it go on"
 
 
 # --- disk, archive, and how far a slave is behind

@@ -192,7 +192,9 @@ def may_promote(
     """
     records = [one.in_sync for one in (own, *answers.values()) if one.in_sync is not None]
     newest = max(records, key=lambda record: record.order, default=None)
-    least = min([floor, *(one.floor for one in (newest, *answers.values()) if one is not None)])
+    # Where nobody who answers has a record, its master may have gone on with any number: as where one does not say.
+    recorded = FLOOR_UNKNOWN if newest is None else newest.floor
+    least = min([floor, recorded, *(one.floor for one in answers.values())])
     # Of a member nobody needs more than is confirmed: it acknowledged all that was promised. That holds while it has
     # lost none of it, and where no master can have gone on alone (floor).
     holds_all = least > 1 and newest is not None and own.node in newest
@@ -215,7 +217,8 @@ def may_promote(
     left = sorted(members - {own.node} - set(granted))
     if len(left) >= least:
         who = ", ".join("the master" if node < 0 else f"node {node}" for node in left)
-        lower = f": min_in_sync_replicas is {floor} here, and was {least} elsewhere" if len(left) < floor else ""
+        elsewhere = "may be less there" if newest is None else f"was {least} elsewhere"
+        lower = f": min_in_sync_replicas is {floor} here, and {elsewhere}" if len(left) < floor else ""
         raise PromotionRefused(own.node, f"without a promise of {who}, these could have gone on without it{lower}")
 
 

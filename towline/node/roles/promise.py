@@ -1,12 +1,13 @@
 """The promise of a node to follow no master of a lower epoch (H16, H18), synced before it is sent."""
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from towline.log.errors import WordLost
 from towline.log.files.mirrored_file import MirroredFile
 from towline.log.files.segment_files import make_directory
 from towline.log.files.store_files import write_atomically
-from towline.log.state.in_sync_file import InSyncFile
+from towline.log.state.in_sync_file import InSyncFile, InSyncRecord
 from towline.places import Store
 
 
@@ -56,10 +57,27 @@ def promise_before(store: Store) -> Promise:
     promise, found = load_promise(store), MirroredFile(store.promise).load()
     if found is None or "before" not in found:
         return promise
-    record = InSyncFile(store).load()
-    if record is not None and record.epoch >= promise.epoch:
-        return promise
-    return _promise(store, found["before"])
+    return binding(promise, _promise(store, found["before"]), InSyncFile(store).load())
+
+
+def binding(promise: Promise, before: Promise, record: InSyncRecord | None) -> Promise:
+    """Of a promise to itself and the one `before` it that which binds a node with this in-sync set recorded."""
+    return promise if record is not None and record.epoch >= promise.epoch else before
+
+
+def is_granted(asked: Promise, given: Promise, epoch: int, own: int) -> bool:
+    """Whether node `own`, which is or follows the master of `epoch` and gave a promise before, gives this one.
+
+    The same once more is granted: the answer was lost.
+    """
+    if asked.node == own:
+        return False
+    return asked.epoch >= epoch if asked == given else asked.epoch > max(given.epoch, epoch)
+
+
+def is_of_another(heard: Promise, known: int, own: int, peers: Collection[int]) -> bool:
+    """Whether an epoch that was heard of is later than all that is `known`, and one of another node of the group."""
+    return heard.node in peers and heard.node != own and heard.epoch > known
 
 
 def _promise(store: Store, found: Any) -> Promise:

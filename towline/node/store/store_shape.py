@@ -21,7 +21,7 @@ def shape_of(store: Store, config: Path | None) -> tuple[RecoverySettings, tuple
 
     Raises NoStoreHere, and BadSetting for a configuration that is wrong.
     """
-    known = _known(store, config)
+    known = known_settings(store, config)
     index = known["message_index_enable"]
     settings = RecoverySettings(
         segment_size=known["mapped_file_size_commit_log"],
@@ -43,7 +43,7 @@ class UnitShape:
 
 def units_of(store: Store, config: Path | None) -> UnitShape | None:
     """None where queues are to have no units. Raises what `shape_of` does."""
-    known = _known(store, config)
+    known = known_settings(store, config)
     if not known["enable_consume_queue_ext"]:
         return None
     mapped = known["enable_calc_filter_bit_map"] and known["broker_role"] != BrokerRole.SLAVE.value
@@ -51,8 +51,12 @@ def units_of(store: Store, config: Path | None) -> UnitShape | None:
     return UnitShape(known["mapped_file_size_consume_queue_ext"], bloom if mapped else None)
 
 
-def _known(store: Store, config: Path | None) -> dict[str, Any]:
-    if not store.commitlog.is_dir():
+def known_settings(store: Store, config: Path | None, *, new: bool = False) -> dict[str, Any]:
+    """By name, as JSON has them; of a `new` store those that its first start will have.
+
+    Raises NoStoreHere, and BadSetting for a configuration that is wrong.
+    """
+    if not new and not store.commitlog.is_dir():
         raise NoStoreHere(str(store.root))
     known: dict[str, Any] = json.loads(Settings.model_validate({}).to_json())
     if config is not None:

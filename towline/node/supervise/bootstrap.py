@@ -6,25 +6,36 @@ import signal
 from pathlib import Path
 
 from towline.errors import BadSetting
+from towline.node.process.own_log import log_by
+from towline.node.process.service_manager import ServiceManager
 from towline.node.process.zygote_client import ZygoteClient
 from towline.node.roles.role_commands import accept_loss_once
 from towline.places import Store
 from towline.runtime.logging import configure
 from towline.runtime.positions import Duty
-from towline.runtime.settings import Settings, read_sources
+from towline.runtime.settings import Settings, beneath_kept, read_sources
 from towline.runtime.settings_model import BrokerRole
 
 from .supervisor import Supervisor
 
 
 def start(
-    role: str, asked: argparse.Namespace, store: Store, changes: dict[str, str], zygote: ZygoteClient
+    role: str,
+    asked: argparse.Namespace,
+    store: Store,
+    changes: dict[str, str],
+    zygote: ZygoteClient,
+    manager: ServiceManager,
 ) -> Supervisor:
     """The supervisor of a node whose processes run. Raises what the settings and `Supervisor.start` raise."""
     settings, sources = settings_of(role, store.root, asked.config, changes)
     log = configure(Duty.SUPERVISE.label, asked.log_file)
-    log.setLevel(settings.log_level.value)
-    supervisor = Supervisor(role, frozenset(asked.without), store, settings, sources, log, zygote, alone=asked.alone)
+    log_by(settings)
+    without = frozenset(asked.without)
+    beneath = beneath_kept(asked.config, store.kept_settings, sources)
+    supervisor = Supervisor(
+        role, without, store, settings, sources, log, zygote, asked.log_file, manager, asked.alone, beneath=beneath
+    )
     if asked.accept_loss:
         accept_loss_once(store)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -48,6 +59,7 @@ def settings_of(
         raise BadSetting(
             "broker_role", settings.broker_role.value, "flags" if "broker_role" in changes else "file", why
         )
-    if is_slave and settings.ha_master_address is None and not settings.ha_peers:
+    followed = settings.ha_master_address or settings.rocketmq_master_address or settings.ha_peers
+    if is_slave and not followed:
         raise BadSetting("ha_master_address", "", "flags", "a slave needs its master's host:port, or all of ha_peers")
     return settings, sources

@@ -3,23 +3,29 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import ChangeFailed, OverruledSetting, StoreNotWritable, TowlineError
 from towline.log.files.store_files import bytes_of, restore_previous, write_atomically
 from towline.node.process.failure import facts_of
+from towline.node.process.kept_settings import read_kept, without, write_kept
 from towline.places import Store
-from towline.runtime.settings import ENVIRONMENT_SOURCE, FLAGS_SOURCE, Settings, change_of, check_kept, read_toml
+from towline.runtime.settings import (
+    ENVIRONMENT_SOURCE,
+    FLAGS_SOURCE,
+    LIVE,
+    SNAKES,
+    Settings,
+    change_of,
+    check_kept,
+    unknown_setting,
+)
 
 LEFT_MAX_S: Final = 60.0  # an answer that nobody has fetched by then is deleted
-_HEAD: Final = """\
-# Changed while the node ran, by `towline config set --keep`. Read at each start of the node: what stands here wins over
-# the node's file of settings, the environment and flags win over what stands here.
-"""
 _OVERRULING: Final = {FLAGS_SOURCE: "the command that starts it", ENVIRONMENT_SOURCE: "its environment"}
 Install = Callable[[Settings], int]
 
@@ -36,13 +42,15 @@ def forget_changes(store: Store) -> None:
 @dataclass(frozen=True, slots=True)
 class Changing:
     """Carries out changes. `start` are the settings that the node was started with, `sources` where they came from;
-    `install` makes others those of the node, and returns the number of the change."""
+    `beneath`: of keys that were kept then, what they would have had without that; `install` makes others those of the
+    node, and returns the number of the change."""
 
     store: Store
     start: Settings
     sources: Mapping[str, str]
     install: Install
     log: logging.Logger
+    beneath: Mapping[str, Any] = field(default_factory=dict)
 
     def carry_out(self, given: Settings) -> None:
         """Carries out every change that is asked for. `given`: the node's settings as they are, without what its role
@@ -60,7 +68,10 @@ class Changing:
                 question = _take(asked)
                 if question is None:
                     continue
-                given, said = self._change(question["settings"], given, keep=question["keep"])
+                if (forgotten := question.get("forget")) is not None:
+                    given, said = self._take_back(forgotten, given)
+                else:
+                    given, said = self._change(question["settings"], given, keep=question["keep"])
             except TowlineError as error:
                 said = {"error": facts_of(error)}
             except Exception as error:
@@ -85,12 +96,35 @@ class Changing:
         for key in values:
             if self.sources.get(key) in _OVERRULING:
                 raise OverruledSetting(key, _OVERRULING[self.sources[key]])
+        kept = read_kept(self.store) | {key: getattr(value, "value", value) for key, value in values.items()}
+        check_kept(self._base, self.sources, kept)
+        return self._save(kept, changed)
+
+    def _take_back(self, keys: Sequence[str], given: Settings) -> tuple[Settings, dict[str, Any]]:
+        """What was kept of these keys, of all that is kept without keys, is not kept any more, and those that change
+        while the node runs have the value again that it was started with, or would have been."""
+        kept, gone = without(self.store, keys)
+        named = [SNAKES.get(key, key) for key in keys or gone]
+        if unknown := [key for key in named if key not in Settings.model_fields and key not in gone]:
+            raise unknown_setting(unknown[0], "the change")
+        after = check_kept(self._base, self.sources, kept)
+        values = change_of(given, {key: self._base[key] for key in named if key in LIVE})
+        changed = given.model_copy(update=values)
+        number = self._save(kept, changed)
+        self.log.info("settings are not kept any more: %s", ", ".join(gone) or "none was")
+        said = {"forgotten": gone, "settings": _told(changed, named), "next": _told(after, named), "number": number}
+        return changed, said
+
+    @property
+    def _base(self) -> dict[str, Any]:
+        """What the next start goes by where nothing is kept."""
+        return {**self.start.model_dump(), **self.beneath}
+
+    def _save(self, kept: Mapping[str, Any], changed: Settings) -> int:
+        """Leaves `kept` to the next start, and installs `changed`: both, or neither."""
         path = self.store.kept_settings
         before = bytes_of(path)
-        kept = read_toml(path) if before is not None else {}
-        kept |= {key: getattr(value, "value", value) for key, value in values.items()}
-        check_kept(self.start, self.sources, kept)
-        write_atomically(path, _toml_of(kept))
+        write_kept(self.store, kept)
         try:
             return self.install(changed)
         except Exception as error:
@@ -115,6 +149,12 @@ class Changing:
                 continue
 
 
+def _told(settings: Settings, keys: Sequence[str]) -> dict[str, Any]:
+    """These of them, as JSON carries them."""
+    told = json.loads(settings.to_json())
+    return {key: told[key] for key in keys if key in told}
+
+
 def _take(asked: Path) -> dict[str, Any] | None:
     """What is asked for; None where nobody waits for it any more."""
     try:
@@ -127,9 +167,3 @@ def _take(asked: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return question
-
-
-def _toml_of(kept: Mapping[str, Any]) -> bytes:
-    """The content of kept.toml. A string of JSON is one of TOML but for DEL, and so are numbers and switches."""
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in sorted(kept.items())]
-    return (_HEAD + "".join(lines).replace("\x7f", "\\u007f")).encode()

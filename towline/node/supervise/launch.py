@@ -18,6 +18,7 @@ from typing import IO, Any, Final, TypeAlias
 
 from towline.errors import NodeNotRunning, NodeStillRunning, StartFailed, StoreNotWritable, TowlineError
 from towline.node.process.failure import error_of
+from towline.node.process.service_manager import VARIABLES
 from towline.node.process.zygote_client import COMPILE_MAX_S
 from towline.places import Store
 from towline.runtime.locks import store_holder
@@ -158,7 +159,7 @@ def spawn_node(
             pass_fds=[ready],
             start_new_session=True,
             cwd=home(),
-            env=environment,
+            env=_environment(environment),
         )
     except BaseException:
         os.close(readable)
@@ -211,6 +212,11 @@ def _open_log(store: Store) -> IO[bytes]:
         return store.node_log.open("ab")
     except OSError as error:
         raise StoreNotWritable(str(store.root), error.strerror or str(error)) from None
+
+
+def _environment(given: Mapping[str, str] | None) -> dict[str, str]:
+    """Without what a service manager said to this process: it is not the node's."""
+    return {key: value for key, value in (os.environ if given is None else given).items() if key not in VARIABLES}
 
 
 def _log_tail(store: Path) -> str:

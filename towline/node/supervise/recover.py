@@ -9,7 +9,7 @@ from typing import Any, Final
 from towline.errors import TowlineError
 from towline.log.backup.restore import check_restored
 from towline.log.files.config_file import clear_staged
-from towline.log.recovery.offset_rollback import Clamped, clamp_to_recovered, lower_floors
+from towline.log.recovery.offset_rollback import Clamped, clamp_to_recovered, lower_floors, lower_minima
 from towline.log.recovery.recovery import Recovered, RecoverySettings, recover
 from towline.log.recovery.shutdown_snapshot import Known
 from towline.log.recovery.state_files import clear_leftovers, find_backups, heal_copies
@@ -17,17 +17,18 @@ from towline.log.recovery.truncation import truncate
 from towline.log.recovery.verdicts import Decided
 from towline.log.state.epoch_file import EpochFile, open_epoch
 from towline.log.state.floors import adopt_queue_floors, adopt_transaction_floors
+from towline.log.state.kafka_import import check_imported, clear_ended
 from towline.log.state.topics_file import read_table
 from towline.node.peers.peer_server import state_of
 from towline.node.process.context import Node
 from towline.node.process.failure import write_failure
+from towline.node.process.own_log import begin_log
 from towline.node.roles.agreement import next_epoch, report_of
 from towline.node.roles.promise import begin_doubt, load_promise, promise_before, save_promise
 from towline.node.roles.roles import wrote_as_sole_master
 from towline.node.store.pool_state import PoolState, drop_pool
 from towline.node.store.transient_pool import open_pool, salvage
 from towline.runtime.failpoints import ARMED, reach
-from towline.runtime.logging import configure
 from towline.runtime.positions import Duty, Position, Positions, State
 from towline.runtime.process import StopFlag, set_name
 from towline.runtime.queue_ends import QueueEnds
@@ -43,11 +44,13 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
     """Exit status of the recover process; a failure is left where the supervisor finds it."""
     StopFlag()
     set_name("towline:recover")
-    log = configure(Duty.RECOVER.label, log_file)
+    log = begin_log(Duty.RECOVER.label, store_root, log_file)
     node = Node.of(store_root, Duty.RECOVER)
     try:
         node.line.enter(node.generation, State.RECOVERING)
         check_restored(node.store)
+        check_imported(node.store)
+        clear_ended(node.store)
         for directory in (node.store.config, node.store.ha):
             clear_staged(directory)
         decided = Decided()
@@ -71,6 +74,7 @@ def recover_node(store_root: Path, log_file: Path | None) -> int:
         if node.settings.broker_role is not BrokerRole.SLAVE:
             table = lower_floors(node.store, recovered, node.settings.mapped_file_size_commit_log)
         ends.floors = table.floors()
+        ends.minima = lower_minima(node.store, recovered, node.settings.mapped_file_size_commit_log)
         clamped = roll_back_offsets(node, recovered, ends.floors)
         publish(node.positions, ends, recovered)
         pooled = open_pool(node, recovered.end) is PoolState.ON

@@ -15,6 +15,7 @@ import select
 import signal
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from towline.errors import DiskFull, DutyTaken, StartFailed, StoreNotWritable, SyncFailed, TowlineError
@@ -27,6 +28,8 @@ from towline.node.process.context import make_private, runtime_of
 from towline.node.process.duties import STOP_ORDER, duties_of
 from towline.node.process.endpoints import endpoints_of
 from towline.node.process.failure import facts_of, forget_failures, read_failure
+from towline.node.process.own_log import log_by
+from towline.node.process.service_manager import ServiceManager
 from towline.node.process.zygote_client import Exit, ZygoteClient
 from towline.node.roles.promise import NOTHING, load_promise
 from towline.node.roles.role_commands import PROMOTE, drop_command, expired_command, finish_command, pending_command
@@ -35,12 +38,14 @@ from towline.node.store.pool_state import clear_runtime, keep_positions
 from towline.places import Runtime, Store
 from towline.runtime.doorbell import Doorbell, Ringer, make_bell
 from towline.runtime.locks import StoreLock, holder_of
+from towline.runtime.log_file import move_aside
 from towline.runtime.positions import Duty, Position, Positions, State
 from towline.runtime.queue_ends import QueueEnds
 from towline.runtime.settings import Settings
 
 from . import changing, snapshot_store
 from .room import need_first_segment
+from .watching import Worker, listen_ms, look_at
 
 START_MAX_S: Final = 60.0
 START_STEP_MS: Final = 5
@@ -48,25 +53,13 @@ RECOVER_MAX_S: Final = 3600.0
 AGREE_MAX_S: Final = 60.0
 STOP_MAX_S: Final = 8.0
 STOP_STEP_MS: Final = 50
+DURING_RECOVERY: Final = (Duty.METRICS,)  # says that the node is not ready yet
 AT_ONCE: Final = (Duty.LEASE, Duty.PUT, Duty.RECEIVE)  # forked before the zygote has loaded what the others need
 LOCK_STEP_S: Final = 0.01
 BACKOFF_MS: Final = (0, 100, 200, 400, 800, 1600, 3200, 5000)
 STEADY_S: Final = 10.0  # a worker that ran so long starts with no back-off again
 SERVING: Final = (State.RUNNING, State.SYNCING, State.KERNEL)  # flush may begin with a long sync
 NS_PER_MS: Final = 1_000_000
-SILENT_S: Final = 5.0  # a heartbeat older than this is reported
-
-
-@dataclass
-class Worker:
-    """One duty as the supervisor sees it."""
-
-    duty: Duty
-    pid: int = 0
-    started: float = 0.0
-    failures: int = 0
-    due: float | None = None  # monotonic time of the next start
-    reported_silent: bool = False
 
 
 @dataclass
@@ -78,7 +71,10 @@ class Supervisor:
     sources: dict[str, str]  # where they came from
     log: logging.Logger
     zygote: ZygoteClient  # whose zygote has been started, and is ended by whoever did
+    log_file: Path | None = None  # to which all processes of the node log; it is this one's to move aside
+    manager: ServiceManager = field(default_factory=lambda: ServiceManager({}))
     alone: bool = False  # the operator says that no peer can be master now
+    beneath: dict[str, Any] = field(default_factory=dict)  # of kept settings, what they would have without that
     role: str = ""  # which it has in this generation
     _serves: bool = False  # there is a generation, with workers
     _workers: dict[Duty, Worker] = field(default_factory=dict)
@@ -86,7 +82,7 @@ class Supervisor:
     _stopping: bool = False
 
     def __post_init__(self) -> None:
-        self._changing = changing.Changing(self.store, self.given, self.sources, self._install, self.log)
+        self._changing = changing.Changing(self.store, self.given, self.sources, self._install, self.log, self.beneath)
 
     # --- life
 
@@ -128,20 +124,29 @@ class Supervisor:
 
         Raises the TowlineError with which an order left a node that cannot serve.
         """
+        self.manager.ready(self._what)
         while not self._stopping:
-            self._listen(500)
+            self._listen(listen_ms(self.manager))
             self._positions.duty(Duty.SUPERVISE).beat()
             self._restart_due()
-            self._report_silent()
+            still = look_at(self._workers.values(), self._positions, self.manager, self.log)
+            self.manager.status(still or self._what)
+            self._keep_log_small()
             self._bell.drain()
             self._changing.carry_out(self.given)
             order = pending_command(self.store)
             if order is not None and not self._stopping:
-                self._execute(order)
+                self.manager.status(f"was ordered to {order['order']}")
+                self.zygote.pulse = self.manager.alive  # no worker beats meanwhile; each step has a time of its own
+                try:
+                    self._execute(order)
+                finally:
+                    self.zygote.pulse = lambda: None
 
     def stop(self) -> bool:
         """Stop the workers in order. True when the store is clean: every byte durable and in its queue."""
         self._stopping = True
+        self.manager.stopping()
         clean = self._end_generation() if self._serves else not self._abort.exists()
         self.zygote.end()
         self._leave()
@@ -169,6 +174,8 @@ class Supervisor:
             if agreed == role:
                 break
             role, order, promotes = agreed, None, False  # the other role recovers in its own way
+            for worker in self._workers.values():
+                self._stop_worker(worker)
             self._bell.close()
         if given is not None:
             drop_command(self.store, int(given.get("number", 0)))
@@ -176,9 +183,10 @@ class Supervisor:
             take_back_word(self.store)  # it was for another master's log
         self._abort.create(os.getpid())
         snapshot_store.record_running(self.store, self._runtime, self.log, self._positions, self.settings)
-        self._workers.clear()
         self._serves = True
         for duty in duties_of(role, self.settings, self.without):
+            if duty in self._workers:
+                continue
             if duty not in AT_ONCE:
                 self.zygote.await_ready()
             self._workers[duty] = Worker(duty)
@@ -335,6 +343,10 @@ class Supervisor:
 
     def _recover(self) -> None:
         pid = self.zygote.fork(Duty.RECOVER.label)
+        duties = duties_of(self.role, self.settings, self.without)
+        self._workers = {duty: Worker(duty) for duty in duties if duty in DURING_RECOVERY}
+        for worker in self._workers.values():
+            self._fork(worker)
         status = self.zygote.await_exit(Duty.RECOVER.label, pid, RECOVER_MAX_S)
         if status != 0:
             self._raise_failure(Duty.RECOVER, status)
@@ -383,7 +395,7 @@ class Supervisor:
         settings = as_role(given, self.role)
         write_atomically(self.store.settings, settings.to_json().encode())
         self.given, self.settings = given, settings
-        self.log.setLevel(settings.log_level.value)
+        log_by(settings)
         changes = self._positions.writer(Position.SETTINGS, Duty.SUPERVISE)
         changes.advance(changes.get() + 1)
         ringer = Ringer(self._positions, {duty: self._runtime.bell(duty.label) for duty in Duty})
@@ -442,14 +454,19 @@ class Supervisor:
         except StartFailed as error:  # the next turn tries again
             self.log.error("%s", error)
 
-    def _report_silent(self) -> None:
-        now = time.monotonic_ns()
-        for worker in self._workers.values():
-            line = self._positions.duty(worker.duty)
-            silent = worker.pid != 0 and line.beat_ns and now - line.beat_ns > SILENT_S * 1e9
-            if silent and not worker.reported_silent:
-                self.log.warning("%s has stood still for %.0f s in %s", worker.duty.label, SILENT_S, line.state.name)
-            worker.reported_silent = bool(silent)
+    @property
+    def _what(self) -> str:
+        """What the node does, in words."""
+        return f"serves as a {self.role} in epoch {self._positions.get(Position.EPOCH)}"
+
+    def _keep_log_small(self) -> None:
+        """A disk on which nothing can be renamed is tried again at the next look."""
+        if self.log_file is None:
+            return
+        with contextlib.suppress(OSError):
+            if move_aside(self.log_file, self.settings.log_file_size_max, self.settings.log_file_count):
+                self.log.info("the log goes on here; what came before stands in %s.1", self.log_file.name)
+                self.zygote.follow_log()
 
     # --- stop
 

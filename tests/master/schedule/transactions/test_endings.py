@@ -12,6 +12,7 @@ from towline.format.record.record import Host, Record, decode
 from towline.format.record.transactions import Outcome, op_record, read_half, read_op
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
+from towline.link.permissions import Limits, Permit
 from towline.master.schedule.transactions import checks
 from towline.master.schedule.transactions.checks import (
     MOVE_RETRY_MS,
@@ -101,9 +102,11 @@ class World:
             self.asked.append((watch.peer, [decode(record) for record in records]))
         return self.there
 
-    def store(self, offset: int, *, group: str = "g", key: str = "", stored_ms: int = 0, more: bytes = b"") -> None:
+    def store(
+        self, offset: int, *, group: str = "g", key: str = "", stored_ms: int = 0, more: bytes = b"", topic: str = "t"
+    ) -> None:
         key = key or f"key{offset}"
-        pairs = [("REAL_TOPIC", "t"), ("REAL_QID", "1"), ("PGROUP", group), ("UNIQ_KEY", key)]
+        pairs = [("REAL_TOPIC", topic), ("REAL_QID", "1"), ("PGROUP", group), ("UNIQ_KEY", key)]
         record = Record(
             topic=b"RMQ_SYS_TRANS_HALF_TOPIC",
             body=b"%d" % offset,
@@ -124,8 +127,10 @@ class World:
         self.reader.halves[offset] = Record(**fields | {"queue_offset": offset, "store_timestamp": self.now})
         self.ledger.add_half(read_half(self.reader.halves[offset]))
 
-    def end(self, request_id: int, first: int, outcome: str = "commit", group: str = "g", key: str = "") -> None:
-        question = {"first": first, "group": group, "key": key or f"key{first}", "outcome": outcome}
+    def end(
+        self, request_id: int, first: int, outcome: str = "commit", group: str = "g", key: str = "", **more: Any
+    ) -> None:
+        question = {"first": first, "group": group, "key": key or f"key{first}", "outcome": outcome, **more}
         self.endings.add(read_ending(b"p", request_id, question, self.now + HELD_MS, self.appended))
 
     def cycle(self, later: int = 0) -> None:
@@ -157,6 +162,54 @@ def test_a_commit_is_one_request_of_message_and_op_record(world: World) -> None:
     world.end(2, 0, "rollback")
     world.cycle()
     assert world.refusals == [(2, "ALREADY_COMMITTED")]
+
+
+HOLDER = Permit("app", ("producer",), Limits((("producer", ("t",)),))).facts
+
+
+def test_who_is_limited_to_topics_ends_what_is_for_these_alone(world: World) -> None:
+    world.store(0, topic="other")
+    world.store(1)
+    for request_id, first in ((1, 0), (2, 1)):
+        world.end(request_id, first, holder=HOLDER)
+    world.cycle()
+    assert world.refusals == [(1, "NotPermitted")]
+    assert len(world.outbox.sent) == 1
+    world.outbox.answer(PutStatus.PUT_OK)
+    assert [request_id for request_id, _ in world.answers] == [2]
+
+
+def test_what_ends_together_has_to_be_permitted_together(world: World) -> None:
+    """Else a half of one's own with another's unique key would end that one."""
+    world.store(0, key="same", topic="other")
+    world.store(1, key="same")
+    world.end(1, 1, "rollback", key="same", holder=HOLDER)
+    world.cycle()
+    assert world.refusals == [(1, "NotPermitted")]
+    assert not world.outbox.sent
+
+
+@pytest.mark.parametrize("holder", [{}, {"name": "app", "roles": ["producer"], "limits": {"topics": 1}}, "app", []])
+def test_limits_that_cannot_be_read_are_no_request(world: World, holder: Any) -> None:
+    with pytest.raises(MalformedFrame):
+        world.end(1, 0, holder=holder)
+
+
+def test_who_is_limited_to_topics_is_asked_about_these_and_another_about_the_rest(world: World) -> None:
+    for offset, topic in enumerate(("other", "t", "other", "t")):
+        world.store(offset, topic=topic)
+    for offset in range(4):
+        world.ledger.ask(read_half(world.reader.halves[offset]))
+    world.watches.add("g", ProducerWatch(b"limited", 1, 10_000, Permit.read(HOLDER)))
+    world.watches.cycle(0)
+    assert world.asked == [(b"limited", world.asked[0][1])]
+    assert [record.topic for record in world.asked[0][1]] == [b"t", b"t"]
+    world.watches.add("g", ProducerWatch(b"limited", 2, 10_000, Permit.read(HOLDER)))
+    world.watches.add("g", ProducerWatch(b"all", 3, 10_000))
+    world.watches.cycle(0)
+    (_, (peer, records)) = world.asked
+    assert (peer, [record.topic for record in records]) == (b"all", [b"other", b"other"])
+    assert len(world.watches) == 1, "the limited one waits on"
 
 
 def test_a_rollback_is_an_op_record_alone(world: World) -> None:

@@ -1,0 +1,68 @@
+"""Defects, most of which the product once had, put into the decisions that the simulation shares with it."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from towline.ha.sender.in_sync import InSync, InSyncRules
+from towline.log.state.in_sync_file import InSyncRecord
+from towline.master.put.acks import AckPolicy, ack_policy
+from towline.node.roles.agreement import Report, may_promote
+from towline.runtime.settings import Settings
+
+Mutant = Callable[[pytest.MonkeyPatch], None]
+
+
+def shown_tail(patch: pytest.MonkeyPatch) -> None:
+    """A promoted master that is its in-sync set alone shows the whole log that it began with (mended in 1111d232)."""
+
+    def began_with(rules: InSyncRules, record: InSyncRecord | None, epoch_start: int) -> int:
+        return epoch_start if record is not None and record.members == 1 << rules.own else 0
+
+    patch.setattr("towline.ha.sender.membership.began_with", began_with)
+
+
+def own_floor(patch: pytest.MonkeyPatch) -> None:
+    """A promotion goes by the candidate's own min_in_sync_replicas alone (mended in b081d907)."""
+
+    def by_own_floor(
+        own: Report, answers: Mapping[int, Report], granted: Collection[int], known: Collection[int],
+        *, floor: int, elected: bool = False,
+    ) -> None:  # fmt: skip
+        def with_floor(one: Report) -> Report:
+            record = None if one.in_sync is None else replace(one.in_sync, floor=floor)
+            return replace(one, floor=floor, in_sync=record)
+
+        others = {node: with_floor(one) for node, one in answers.items()}
+        may_promote(with_floor(own), others, granted, known, floor=floor, elected=elected)
+
+    patch.setattr("towline.node.peers.peer_client.may_promote", by_own_floor)
+
+
+def kept_member(patch: pytest.MonkeyPatch) -> None:
+    """A member that comes back with less than it had acknowledged stays in the in-sync set (mended in 3a937ac9)."""
+    patch.setattr(InSync, "_lost_members", lambda *_: 0)
+
+
+def forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A start takes the queues' mark alone for what was confirmed (mended in 6e506989, decision 0050)."""
+
+    def by_the_first_mark(end: int, *marks: int) -> int:
+        return min(marks[0], end)
+
+    patch.setattr("towline.simulation.starting.confirmed_within", by_the_first_mark)
+
+
+def unsynced(patch: pytest.MonkeyPatch) -> None:
+    """Put acknowledges under SYNC_FLUSH what is not on its disk yet: it never did."""
+
+    def without_sync(settings: Settings) -> AckPolicy:
+        return replace(ack_policy(settings), flushed=False)
+
+    patch.setattr("towline.simulation.put.ack_policy", without_sync)
+
+
+FINDINGS: Final[Mapping[str, Mutant]] = {"shown_tail": shown_tail, "own_floor": own_floor, "kept_member": kept_member}
+MORE: Final[Mapping[str, Mutant]] = {"forgotten": forgotten, "unsynced": unsynced}

@@ -1,0 +1,77 @@
+"""Groups of simulated nodes: nothing that is promised breaks, and what once broke a promise is found."""
+
+import os
+
+import pytest
+
+from towline.simulation.history import RULES
+from towline.simulation.plan import plan_of
+from towline.simulation.run import Outcome, run_seed, run_seeds
+
+from . import mutants
+
+ALL = {**mutants.FINDINGS, **mutants.MORE}
+# Where a seed of the gate finds each; `make soak` looks through the first thousand.
+FOUND_BY = {"shown_tail": 118, "own_floor": 31, "kept_member": 84, "forgotten": 137, "unsynced": 375}
+BREAKS = {
+    "shown_tail": {"visible"},
+    "own_floor": {"acknowledged", "visible"},
+    "kept_member": {"acknowledged", "visible"},
+    "forgotten": {"cut", "acknowledged", "visible"},
+    "unsynced": {"acknowledged"},
+}
+
+
+def broken(outcomes: "list[Outcome]") -> list[str]:
+    return [f"seed {one.seed}: {RULES[one.rule]}: {one.what}" for one in outcomes if not one.held]
+
+
+def trace_of(seed: int) -> tuple[Outcome, list[tuple[int, str, str]]]:
+    lines: list[tuple[int, str, str]] = []
+    outcome = run_seed(seed, lambda *line: lines.append(line))
+    return outcome, lines
+
+
+def test_no_invariant_breaks_in_two_hundred_histories() -> None:
+    outcomes = list(run_seeds(0, 200))
+    assert broken(outcomes) == []
+    assert sum(one.acknowledged for one in outcomes) > 200 * 20, "clients are served meanwhile"
+    assert sum(one.epochs for one in outcomes) > 200 * 2, "masters change"
+    assert sum(one.cuts for one in outcomes) > 5, "logs part, and are cut"
+
+
+@pytest.mark.slow
+def test_no_invariant_breaks_in_ten_thousand_histories() -> None:
+    assert broken(list(run_seeds(0, 10_000))) == []
+
+
+def test_a_seed_has_the_same_history_each_time() -> None:
+    assert trace_of(3) == trace_of(3)
+    assert trace_of(3)[1] != trace_of(4)[1]
+
+
+def test_a_history_that_somebody_watches_is_the_same() -> None:
+    assert trace_of(5)[0] == run_seed(5)
+
+
+def test_the_seeds_differ_in_what_the_settings_promise() -> None:
+    plans = [plan_of(seed) for seed in range(200)]
+    drawn = {(plan.nodes, plan.role, plan.flush, plan.etcd, plan.floors[0][0], plan.floors[1][0]) for plan in plans}
+    assert len(drawn) > 20
+    assert {plan.set_back for plan in plans} == {True, False}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_defect_that_is_put_back_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_seed(FOUND_BY[name]).held, "without it the seed is sound"
+    ALL[name](monkeypatch)
+    assert run_seed(FOUND_BY[name]).rule in BREAKS[name]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+def test_a_defect_that_is_put_back_is_found_within_a_thousand_seeds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ALL[name](monkeypatch)
+    found = next((one for one in run_seeds(0, 1000, len(os.sched_getaffinity(0))) if not one.held), None)
+    assert found is not None
+    assert found.rule in BREAKS[name]

@@ -1,0 +1,1 @@
+"""The files behind the formats: segments with their indexes, partitions, log directories."""

@@ -1,0 +1,1 @@
+"""Kernels of Kafka's record batches: no process of a node calls them."""
