@@ -31,6 +31,9 @@ Least = Annotated[
 ]
 Etcd = Annotated[bool, typer.Option("--etcd", help="Fail over by a real etcd, which the drill starts; else by hand.")]
 Seed = Annotated[int, typer.Option(min=0, help="Of all choices; 0 draws one.")]
+History = Annotated[
+    bool, typer.Option("--history", help="Read along and keep registers too: operations.jsonl, for a checker.")
+]
 Out = Annotated[Path, typer.Option(help="Directory for history, picture and report.", file_okay=False)]
 OfCluster = Annotated[
     Path | None,
@@ -58,6 +61,7 @@ def _usual(name: str, what: str) -> None:
         cluster: OfCluster = None,
         group: Group = None,
         seed: Seed = 0,
+        history: History = False,
         out: Out = OUT,
         as_json: Json = False,
     ) -> int:
@@ -74,6 +78,7 @@ def _usual(name: str, what: str) -> None:
             cluster=cluster,
             group=group,
             seed=seed,
+            history=history,
         )
 
     command.__doc__ = what
@@ -99,11 +104,13 @@ def kill_process(
     cluster: OfCluster = None,
     group: Group = None,
     seed: Seed = 0,
+    history: History = False,
     out: Out = OUT,
     as_json: Json = False,
 ) -> int:
     """Kill one process of the first node that has it, the master in front; its supervisor brings it back."""
     more = {"rate": rate, "nodes": nodes, "etcd": etcd, "cluster": cluster, "group": group, "seed": seed}
+    more["history"] = history
     return _run(["kill-process"], as_json, out, target=process, rounds=rounds, **more)
 
 
@@ -118,11 +125,12 @@ def partition(
     nodes: Nodes = 3,
     etcd: Etcd = False,
     seed: Seed = 0,
+    history: History = False,
     out: Out = OUT,
     as_json: Json = False,
 ) -> int:
     """Cut the master off from slaves, etcd and half of the producers; another node takes over; the cut heals."""
-    more = {"rate": rate, "nodes": nodes, "etcd": etcd, "seed": seed, "seconds": seconds}
+    more = {"rate": rate, "nodes": nodes, "etcd": etcd, "seed": seed, "seconds": seconds, "history": history}
     return _run(["partition"], as_json, out, by=by.value, rounds=rounds, **more)
 
 
@@ -133,8 +141,9 @@ def every(
     nodes: Nodes = 3,
     etcd: Etcd = False,
     seed: Seed = 0,
+    history: History = False,
     out: Out = OUT,
     as_json: Json = False,
 ) -> int:
     """Every drill, one after the other; what this machine cannot do is skipped and named, and the exit status is 3."""
-    return _run([], as_json, out, seconds=seconds, rate=rate, nodes=nodes, etcd=etcd, seed=seed)
+    return _run([], as_json, out, seconds=seconds, rate=rate, nodes=nodes, etcd=etcd, seed=seed, history=history)

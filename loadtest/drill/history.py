@@ -29,6 +29,7 @@ _COLUMNS: Final = (
     ("offset", 12),
     ("crc", 10),
     ("status", len(ACKNOWLEDGED) + 2),
+    ("attempts", 8),
     ("t_start", 14),
     ("t_end", 14),
 )
@@ -77,12 +78,13 @@ class Outcome:
     offset: int  # in the queue
     crc: int  # of the body as it was sent
     status: str
+    attempts: int  # how often it was sent: it may be there so many times
     t_start: float
     t_end: float
 
 
 def line_of(one: Outcome) -> bytes:
-    values = (f'"{one.key}"', f'"{one.topic}"', one.queue, one.offset, one.crc, f'"{one.status}"')
+    values = (f'"{one.key}"', f'"{one.topic}"', one.queue, one.offset, one.crc, f'"{one.status}"', one.attempts)
     return (_LINE % (*values, f"{one.t_start:.6f}", f"{one.t_end:.6f}")).encode()
 
 
@@ -96,6 +98,7 @@ class History:
     offsets: npt.NDArray[np.int64]
     crcs: npt.NDArray[np.int64]
     statuses: npt.NDArray[np.bytes_]
+    attempts: npt.NDArray[np.int64]
     t_start: npt.NDArray[np.float64]
     t_end: npt.NDArray[np.float64]
 
@@ -127,6 +130,7 @@ def read_history(directory: Path) -> History:
         number("offset", np.int64),
         number("crc", np.int64),
         text("status"),
+        number("attempts", np.int64),
         number("t_start", np.float64),
         number("t_end", np.float64),
     )

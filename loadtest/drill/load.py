@@ -12,7 +12,7 @@ from typing import Final
 from towline.client.errors import ClientClosed
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.send.futures import SendFuture
+from towline.client.send.futures import Batch, SendFuture
 from towline.errors import TowlineError
 from towline.format.record.properties import UNIQ_KEY
 
@@ -111,7 +111,7 @@ class SendingThread(threading.Thread):
         except ClientClosed:
             raise
         except TowlineError as error:  # a topic's route, or room in the buffer, was not to be had
-            self._note(Outcome(key, self._topic, queue, -1, crc, UNKNOWN, began, self._now()), type(error).__name__)
+            self._note(Outcome(key, self._topic, queue, -1, crc, UNKNOWN, 0, began, self._now()), type(error).__name__)
             return
         future.add_done_callback(lambda done: self._done(done, crc, queue, began))
 
@@ -123,7 +123,9 @@ class SendingThread(threading.Thread):
             result = future.result()
             offset, status = result.queue_offset, ACKNOWLEDGED if result.acknowledged else STORED
             reason = "" if result.acknowledged else result.status.name
-        self._note(Outcome(future.unique_key, self._topic, queue, offset, crc, status, began, self._now()), reason)
+        attempts = future.batch.attempts if isinstance(future.batch, Batch) else 0  # it never came into a batch
+        ended = Outcome(future.unique_key, self._topic, queue, offset, crc, status, attempts, began, self._now())
+        self._note(ended, reason)
 
     def _note(self, outcome: Outcome, reason: str) -> None:
         with self._lock:

@@ -26,8 +26,10 @@ from .history import STORES
 from .load import QUEUES, VerifiedLoad
 from .network import Filtered, Network, Proxied, namespace, why_no_namespace
 from .nodes import Held
+from .operations import write_operations
 from .scenarios import kill_master, kill_process, kill_slave, partition, pause_slave, rejoin_diverged, rolling_restart
 from .watch import Watch
+from .witnesses import Witnesses
 
 DRILLS: Final[MappingProxyType[str, Callable[[Drill], None]]] = MappingProxyType(
     {
@@ -63,6 +65,7 @@ class DrillPlan:
     seed: int = 0
     target: str = "put"  # of kill-process
     by: str = "auto"  # of partition
+    history: bool = False  # witnesses, and operations for a checker
     cluster: Path | None = None
     group: str | None = None
 
@@ -134,14 +137,17 @@ def _play(plan: DrillPlan, ground: Ground, root: Path, say: Say) -> dict[str, An
     endpoints = [ground.endpoints(client) for client in range(PRODUCERS)]
     load = VerifiedLoad(root, endpoints, began, rate=plan.rate, seed=plan.seed)
     watch = Watch(ground, load, began)
+    witnesses = Witnesses(endpoints if plan.history else (), load.topics, began, plan.seed)
     target = plan.by if plan.name == "partition" else plan.target
     draw = random.Random(plan.seed)
     drill = Drill(ground, load, watch, root, draw, say, plan.seconds, target, {}, [])
     failure = ""
     try:
-        _create_topics(endpoints[0], load.topics)
-        ground.await_topics(load.topics)
+        topics = [*load.topics, *witnesses.topics]
+        _create_topics(endpoints[0], topics)
+        ground.await_topics(topics)
         load.start()
+        witnesses.start()
         watch.start()
         drill.await_acknowledged(WARM, WARM_MAX_S)
         for number in range(plan.rounds):
@@ -150,6 +156,7 @@ def _play(plan: DrillPlan, ground: Ground, root: Path, say: Say) -> dict[str, An
             DRILLS[plan.name](drill)
         drill.run_for(0.5)
         load.finish()
+        witnesses.finish()
         ground.await_level()
     except DrillImpossible:
         raise
@@ -158,8 +165,11 @@ def _play(plan: DrillPlan, ground: Ground, root: Path, say: Say) -> dict[str, An
         say(f"failed: {failure}")
     finally:
         load.close()
+        witnesses.close(root)
         watch.stop() if watch.is_alive() else None
     _save(ground, load, watch, root)
+    if plan.history:
+        drill.facts["operations"] = write_operations(root)
     return _judge(plan, drill, failure, root, time.monotonic() - began)
 
 

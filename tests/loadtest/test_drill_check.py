@@ -26,7 +26,7 @@ SEGMENT = 4096
 def outcome(number: int, status: str = ACKNOWLEDGED, *, offset: int | None = None, crc: int = 7) -> Outcome:
     """Of producer 0, in queue 0, one after the other, each sent at its number's second and answered in half of one."""
     at = number if offset is None else offset
-    return Outcome(key_of(RUN, 0, number), topic_of(RUN, 0), 0, at, crc, status, float(number), number + 0.5)
+    return Outcome(key_of(RUN, 0, number), topic_of(RUN, 0), 0, at, crc, status, 1, float(number), number + 0.5)
 
 
 def history_of(directory: Path, *outcomes: Outcome):
@@ -58,6 +58,7 @@ def test_a_history_is_json_and_is_read_as_columns(tmp_path):
         "offset": 3,
         "crc": 7,
         "status": "stored",
+        "attempts": 1,
         "t_start": 3.0,
         "t_end": 3.5,
     }

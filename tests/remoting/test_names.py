@@ -33,9 +33,15 @@ class NamingGroup(Group):
             return client.ask(code, fields, body)
 
     def make(self, topic: str, perm: int = PERM_ALL) -> None:
-        """A topic that both nodes know."""
+        """A topic that both nodes know. A node that has just started says for a moment that put is away: try again."""
         made = {"topic": topic, "readQueueNums": 2, "writeQueueNums": 2, "perm": perm}
-        assert self.ask(MASTER, RequestCode.UPDATE_AND_CREATE_TOPIC, made).code == SUCCESS
+
+        def is_made() -> bool:
+            answer = self.ask(MASTER, RequestCode.UPDATE_AND_CREATE_TOPIC, made)
+            assert answer.code in (SUCCESS, NO_SERVICE), answer.remark
+            return answer.code == SUCCESS
+
+        await_(is_made, WAIT_S, f"{topic} is made")
         self.await_topic(topic)
 
     def perm(self, node: int, topic: str) -> int:

@@ -539,6 +539,8 @@ def test_a_pop_that_waits_hears_of_the_change_and_not_of_messages(
     had, has = LOSSES[lost]
     path, chief = new_key(keys, name, *had), raw("chief")
     assert chief.put(topic, b"first").code == 0
+    # A first pop that comes before it would begin at it.
+    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), 10.0, "the message is in its queue")
     pop = {"consumerGroup": "g", "topic": topic, "queueId": -1, "maxMsgNums": 32, "invisibleTime": 60_000,
            "pollTime": 0, "bornTime": 0, "initMode": 1}  # fmt: skip
     with SigningClient(node.port, path) as client:
