@@ -11,6 +11,7 @@ import java.util.concurrent.Future;
 import java.util.function.Consumer;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -47,9 +48,7 @@ public final class KafkaPeer implements Peer {
 
     @Override
     public void makeTopic(String topic, int queues) throws Exception {
-        Map<String, Object> config = Map.of(
-            "bootstrap.servers", address, "default.api.timeout.ms", ADMIN_MS, "request.timeout.ms", ADMIN_MS);
-        try (Admin admin = Admin.create(config)) {
+        try (Admin admin = Admin.create(patient())) {
             admin.createTopics(List.of(new NewTopic(topic, queues, (short) 1))).all().get();
         } catch (ExecutionException met) {
             if (!(met.getCause() instanceof TopicExistsException)) {
@@ -59,6 +58,25 @@ public final class KafkaPeer implements Peer {
         while (producer.partitionsFor(topic).stream().filter(each -> each.leader() != null).count() < queues) {
             Thread.sleep(1);
         }
+        await(topic, queues);
+    }
+
+    /**
+     * Until the broker serves each partition, and not only knows of it: of two batches that come before, it may refuse the
+     * first and take the second, and then the first is out of order for ever.
+     */
+    private void await(String topic, int queues) throws Exception {
+        Map<TopicPartition, OffsetSpec> asked = new HashMap<>();
+        for (int queue = 0; queue < queues; queue++) {
+            asked.put(new TopicPartition(topic, queue), OffsetSpec.latest());
+        }
+        try (Admin admin = Admin.create(patient())) {
+            admin.listOffsets(asked).all().get(); // it asks again where a partition is not served yet
+        }
+    }
+
+    private Map<String, Object> patient() {
+        return Map.of("bootstrap.servers", address, "default.api.timeout.ms", ADMIN_MS, "request.timeout.ms", ADMIN_MS);
     }
 
     @Override

@@ -15,7 +15,7 @@ final class Works {
     private static final long SILENT_S = 60; // a broker that makes a thousand partitions on a busy disk
     private static final long POLL_MS = 100;
     private static final long REPLAY_SILENT_NS = 5_000_000_000L;
-    private static final long PUSH_SILENT_NS = 30_000_000_000L; // its first messages come after a rebalance
+    private static final long PUSH_SILENT_NS = 60_000_000_000L; // its first messages come after a rebalance, of which there is one in 20 s
     private static final int FIRSTS = 64; // of several threads one has the first message
     private static final int NUMBER = 8; // letters of a message's number, and of what tells its work from others
     private final Peer peer;
