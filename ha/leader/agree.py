@@ -19,12 +19,12 @@ from towline.log.state.epoch_file import open_epoch
 from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile, InSyncRecord, mask_of
 from towline.log.state.role_file import MASTER, SLAVE, Role, save_role
 from towline.node.peers.peer_client import PeerAnswers, ask_all, check_promotion
-from towline.node.peers.peer_server import PROMISE, STATE, state_of
+from towline.node.peers.peer_server import STATE, promise_question, state_of
 from towline.node.process.context import Node
 from towline.node.process.failure import write_failure
 from towline.node.process.own_log import begin_log
 from towline.node.roles.agreement import Report, RoleDecision, awaited, next_epoch, on_start, report_of
-from towline.node.roles.promise import Promise, promise_before, save_promise
+from towline.node.roles.promise import Promise, kept, promise_before, save_promise
 from towline.node.roles.role_commands import PROMOTE, read_json_file
 from towline.runtime.failpoints import ARMED, reach
 from towline.runtime.positions import Duty, Position
@@ -131,7 +131,7 @@ class Agreement:
         if verdict.role == SLAVE:
             return self._become(Role(SLAVE, 0, verdict.why, verdict.master))
         epoch = next_epoch(self._own, heard.answers.values(), promotion=False)
-        self._state.save_promise(Promise(epoch, self._own.node))
+        self._state.save_promise(self._promise(epoch))
         return self._become(Role(MASTER, epoch, verdict.why, self._own.node))
 
     def promote_steps(self, asked: dict[str, Any]) -> Steps:
@@ -147,10 +147,10 @@ class Agreement:
         epoch = next_epoch(self._own, heard.answers.values(), promotion=True)
         epoch = max(epoch, least_epoch(asked.get("epoch"), self._own.node))
         before = self._state.promise_before()
-        self._state.save_promise(Promise(epoch, self._own.node), before)
+        self._state.save_promise(self._promise(epoch), before)
         if ARMED:
             reach("agree.after_promise")
-        heard = yield {"op": PROMISE, "epoch": epoch, "node": self._own.node}
+        heard = yield promise_question(epoch, self._node.settings)
         if ARMED:
             reach("agree.after_promises")
         if not unchecked:
@@ -169,6 +169,12 @@ class Agreement:
         more = sorted(peer.node for peer in heard.answers.values() if peer.reach > self._own.reach)
         why += f"; what nodes {more} hold beyond its log was promised to nobody" if more and not unchecked else ""
         return self._become(Role(MASTER, epoch, why, self._own.node))
+
+    def _promise(self, epoch: int) -> Promise:
+        """The one to itself, with what it has promised to others and never heard the end of."""
+        own = self._own
+        given = Promise(own.promised, own.promised_node, own.promised_floor)
+        return kept(Promise(epoch, own.node, own.floor), given, own.in_sync)
 
     def _drive(self, steps: Steps) -> Role:
         """Carries the steps out in this process, which waits meanwhile."""

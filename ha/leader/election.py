@@ -16,7 +16,6 @@ from typing import Any, Final
 from towline.clock import boottime_ns
 from towline.errors import MalformedFrame
 from towline.format.files.epochs import number_of, term_of
-from towline.log.state.in_sync_file import ids_of
 from towline.log.state.role_file import MASTER
 from towline.node.peers.peer_client import addresses_of, ask_peers
 from towline.node.peers.peer_server import STATE, state_of
@@ -178,8 +177,8 @@ class Candidate:
         first = better_candidate(view, _progress_of(own), map(_progress_of, promoted or reports), first=bool(promoted))
         if standing and first is None:
             first = _promised_and_silent(view, own, {one.node for one in reports})
-        members = ids_of(view.in_sync.members) if view.in_sync is not None else ()
-        return first, known, may_lack(own, {one.node: one for one in reports}, members)
+        lost = may_lack(own, {one.node: one for one in reports}, view.in_sync, self._node.settings.peers)
+        return first, known, lost
 
     # --- what it learns from outside, and orders
 

@@ -212,6 +212,7 @@ class RocketmqHaAgent:
         slave.place, slave.flow = free, FlowControl(self._rate(), now)
         slave.begin(start, reported, now)
         positions.rocketmq_slaves()[free].join(*slave.peer, start)
+        self._reported = True  # what it has already counts from now on
         self._node.log.info(
             "slave %s of RocketMQ follows from %d on, our log is confirmed up to %d",
             slave.address,

@@ -29,14 +29,14 @@ def own_floor(patch: pytest.MonkeyPatch) -> None:
 
     def by_own_floor(
         own: Report, answers: Mapping[int, Report], granted: Collection[int], known: Collection[int],
-        *, floor: int, elected: bool = False,
+        *, floor: int, **more: bool,
     ) -> None:  # fmt: skip
         def with_floor(one: Report) -> Report:
             record = None if one.in_sync is None else replace(one.in_sync, floor=floor)
             return replace(one, floor=floor, in_sync=record)
 
         others = {node: with_floor(one) for node, one in answers.items()}
-        may_promote(with_floor(own), others, granted, known, floor=floor, elected=elected)
+        may_promote(with_floor(own), others, granted, known, floor=floor, **more)
 
     patch.setattr("towline.node.peers.peer_client.may_promote", by_own_floor)
 
@@ -64,5 +64,19 @@ def unsynced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("towline.simulation.put.ack_policy", without_sync)
 
 
+def promised_floor(patch: pytest.MonkeyPatch) -> None:
+    """A promotion does not look at the floors of those that were promised an epoch, and told nobody who answers."""
+
+    def without_promises(
+        own: Report, answers: Mapping[int, Report], granted: Collection[int], known: Collection[int],
+        *, floor: int, **more: bool,
+    ) -> None:  # fmt: skip
+        others = {node: replace(one, promised_floor=floor) for node, one in answers.items()}
+        own = replace(own, promised_floor=floor)
+        may_promote(own, others, granted, known, floor=floor, **more)
+
+    patch.setattr("towline.node.peers.peer_client.may_promote", without_promises)
+
+
 FINDINGS: Final[Mapping[str, Mutant]] = {"shown_tail": shown_tail, "own_floor": own_floor, "kept_member": kept_member}
-MORE: Final[Mapping[str, Mutant]] = {"forgotten": forgotten, "unsynced": unsynced}
+MORE: Final[Mapping[str, Mutant]] = {"forgotten": forgotten, "unsynced": unsynced, "promised_floor": promised_floor}

@@ -304,16 +304,10 @@ def start(machine: Machine) -> None:
 
 
 def promote(machine: Machine) -> None:
-    """An operator's order; of a master that is none any more too.
-
-    While min_in_sync_replicas is raised node by node, only a node that has the new value is promoted by hand: what a
-    promoted one with the old value does alone, a node that has promised to it and heard no set of it does not know.
-    """
+    """An operator's order; of a master that is none any more too."""
     processes, plan = machine.processes, machine.plan
-    if plan.floors[0] != plan.floors[1]:
-        begun = any(each.changed for each in machine.group.machines)
-        if plan.etcd or (begun and not machine.changed):
-            return
+    if plan.etcd and plan.floors[0] != plan.floors[1]:
+        return
     if processes is None or not processes.role or machine.paused:
         return
     if processes.role == MASTER and serves(machine):

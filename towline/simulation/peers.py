@@ -7,7 +7,7 @@ from towline.log.state.in_sync_file import InSyncRecord
 from towline.log.state.role_file import MASTER
 from towline.node.peers.peer_server import PROMISE, STATE
 from towline.node.roles.agreement import Report
-from towline.node.roles.promise import NOTHING, Promise, is_granted, is_of_another
+from towline.node.roles.promise import NOTHING, Promise, is_granted, is_of_another, kept
 from towline.node.roles.role_commands import AGREE
 from towline.node.store.confirmed import confirmed_parts
 from towline.runtime.positions import Duty, Position
@@ -46,6 +46,7 @@ def report(machine: Machine, role: str) -> Report:
         in_sync=set_of(machine),
         doubted=DOUBT in machine.disk.files,
         floor=machine.settings.min_in_sync_replicas,
+        promised_floor=promise.floor,
     )
 
 
@@ -61,10 +62,12 @@ class Promises:
         if question["op"] == STATE:
             return {"report": report(self._machine, self._role)}
         assert question["op"] == PROMISE
-        asked, given = Promise(question["epoch"], question["node"]), promise_of(self._machine)
+        asked = Promise(question["epoch"], question["node"], question["floor"])
+        given = promise_of(self._machine)
         granted = is_granted(asked, given, self._machine.positions.get(Position.EPOCH), self._machine.number)
-        if granted and asked != given:
-            self._keep(asked)
+        promise = kept(asked, given, set_of(self._machine))
+        if granted and promise != given:
+            self._keep(promise)
         return {"granted": granted, "report": report(self._machine, self._role)}
 
     def observe_epoch(self, epoch: int) -> bool:

@@ -13,7 +13,7 @@ from towline.limits import SLAVES_MAX
 from towline.log.state.in_sync_file import InSyncRecord
 from towline.log.state.role_file import MASTER
 from towline.node.peers.epoch_broadcast import EVERY_MS
-from towline.node.peers.peer_server import PROMISE
+from towline.node.peers.peer_server import promise_question
 from towline.node.roles.role_commands import AGREE
 from towline.node.store.confirmed import confirmed_of, written_of
 from towline.replication.flow_control import FlowControl
@@ -222,7 +222,7 @@ class Sender:
     def _tell_peers(self) -> None:
         """Tells peers that are not its slaves of its epoch, until each has promised."""
         machine, slaves = self._machine, {peer.node for peer in self.links.values()}
-        question = {"op": PROMISE, "epoch": self._epoch, "node": machine.number}
+        question = promise_question(self._epoch, machine.settings)
         for peer in machine.peers():
             if peer.number not in slaves | self._told:
                 machine.ask(peer, question, self._told_one)

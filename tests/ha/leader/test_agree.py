@@ -82,7 +82,8 @@ class TestAnElection:
 
     def test_of_just_now_is_gone_on_with(self, node):
         role = Agreement(node).promote(self.order(time.clock_gettime_ns(time.CLOCK_BOOTTIME) + HOUR_NS))
-        assert (role.role, load_promise(node.store)) == ("master", Promise(role.epoch, 0))
+        promised = Promise(role.epoch, 0, node.settings.min_in_sync_replicas)
+        assert (role.role, load_promise(node.store)) == ("master", promised)
 
 
 class TestANodeInDoubt:

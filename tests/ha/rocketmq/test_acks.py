@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,20 @@ def test_a_broker_that_leaves_and_comes_again_is_counted_again(node: TestNode, b
         assert send(node, b"again").acknowledged
     finally:
         again.close()
+
+
+def test_a_broker_that_comes_with_all_of_it_acknowledges_what_waits(node: TestNode, broker: Broker) -> None:
+    broker.reports = False
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(send, node, b"held")
+        await_(lambda: node.at(Position.APPENDED) > 0, WAIT_S, "it is stored")
+        broker.close()
+        slave = RawSlave(port_of(node))
+        slave.report(node.at(Position.APPENDED))
+        try:
+            assert waiting.result().acknowledged
+        finally:
+            slave.close()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kafka.samples import plain, rows_in
 from tests.spark.stores import MadeStore
+from towline.format.record.record import LAYOUT
 from towline.kafka.exchange import export_target
 from towline.kafka.exchange.export_target import JOURNAL
 from towline.kafka.format import partition_metadata
@@ -133,6 +134,16 @@ def test_messages_that_wait_may_be_refused(made, tmp_path, capsys):
     words = ("--store", made.root, "--out", tmp_path / "out")
     refused(command(capsys, *words, "--undelivered", "refuse"), "Undelivered", "orders has 1 delayed")
     succeeded(command(capsys, *words, "--undelivered", "leave-out"))
+
+
+def test_a_damaged_message_that_waits_hides_no_other_one(made, tmp_path, capsys):
+    for number in range(5):
+        made.put("SCHEDULE_TOPIC_XXXX", 0, b"later %d" % number, REAL_TOPIC="orders")
+    made.dispatch().safe()
+    damaged = made.rows[-4]
+    made.write(damaged["commitLogOffset"] + LAYOUT.offset["body_size"], damaged["size"].to_bytes(4, "big"))
+    words = ("--store", made.root, "--out", tmp_path / "out", "--undelivered", "refuse")
+    refused(command(capsys, *words), "Undelivered", "orders has 4 delayed")
 
 
 def test_a_store_whose_queues_may_lack_messages(made, tmp_path, capsys):

@@ -10,7 +10,7 @@ from tests.node.roles.test_agreement import node
 from towline.errors import PromotionRefused
 from towline.node.peers.peer_client import MASTERS_ADDRESS, PeerAnswers, check_promotion
 
-ASKER: Any = SimpleNamespace(settings=SimpleNamespace(peers={0: "a", 1: "b", 2: "c"}))
+ASKER: Any = SimpleNamespace(settings=SimpleNamespace(peers={0: "a", 1: "b", 2: "c"}, etcd_endpoints=""))
 
 
 def refusal(heard: PeerAnswers) -> str:

@@ -8,6 +8,8 @@ import pytest
 from towline.clock import SystemClock
 from towline.errors import MalformedFrame
 from towline.format.files.epochs import number_of
+from towline.log.files.mirrored_file import MirroredFile
+from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile, InSyncRecord, mask_of
 from towline.node.peers.peer_server import EPOCH_MAX, PeerServer
 from towline.node.process.context import Node
 from towline.node.roles.agreement import report_of
@@ -40,8 +42,8 @@ def server(node):
     return PeerServer(node)
 
 
-def promise(server, term, to):
-    return server.answer({"op": "promise", "epoch": number_of(term, to), "node": to})
+def promise(server, term, to, **more):
+    return server.answer({"op": "promise", "epoch": number_of(term, to), "node": to} | more)
 
 
 def ordered(node):
@@ -72,6 +74,23 @@ def test_a_promise_is_given_once_and_repeated_to_the_same_node_alone(server):
     assert not promise(server, 3, 1)["granted"], "it has gone to another"
 
 
+def test_a_promise_keeps_the_least_floor_of_those_that_were_promised_since_a_set_was_heard(node, server):
+    assert promise(server, 3, 1, floor=2)["promised_floor"] == 2
+    assert promise(server, 3, 1, floor=1)["promised_floor"] == 1, "it was lowered there"
+    assert promise(server, 3, 1, floor=2)["promised_floor"] == 1, "it may have gone on before it was raised"
+    assert promise(server, 4, 2, floor=2)["promised_floor"] == 1
+    assert load_promise(node.store) == Promise(number_of(4, 2), 2, 1)
+    InSyncFile(node.store).save(InSyncRecord(number_of(4, 2), 1, 2, mask_of([2]), 2))
+    assert promise(server, 5, 1, floor=2)["promised_floor"] == 2, "the set of the latest one was heard"
+
+
+def test_a_promise_of_which_nobody_says_the_floor_is_taken_for_one_that_asks_most(node, server):
+    assert promise(server, 3, 1)["promised_floor"] == FLOOR_UNKNOWN
+    node.store.promise.unlink()
+    MirroredFile(node.store.promise).save({"epoch": number_of(3, 1), "node": 1})  # of an older version
+    assert load_promise(node.store) == Promise(number_of(3, 1), 1, FLOOR_UNKNOWN)
+
+
 @pytest.mark.parametrize(("term", "to"), [(1, 2), (3, 0)], ids=["below its own epoch", "to itself"])
 def test_what_is_not_promised_changes_nothing(node, server, term, to):
     assert not promise(server, term, to)["granted"]
@@ -88,6 +107,8 @@ def test_what_is_not_promised_changes_nothing(node, server, term, to):
         {"epoch": True, "node": 1},
         {"epoch": -255, "node": 1},
         {"epoch": EPOCH_MAX + 1, "node": 1},
+        {"epoch": 769, "node": 1, "floor": 0},
+        {"epoch": 769, "node": 1, "floor": "2"},
         {},
     ],
     ids=str,

@@ -6,7 +6,7 @@ import pytest
 
 from towline.errors import AloneRefused, DoubtRefused, MalformedFrame, PromotionRefused
 from towline.format.files.epochs import Epoch, number_of
-from towline.log.state.in_sync_file import InSyncRecord, mask_of
+from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncRecord, mask_of
 from towline.node.roles.agreement import Report, may_promote, next_epoch, on_start, report_of
 
 MANY = 9  # a floor that lowers no other one
@@ -38,8 +38,8 @@ DOUBTED = replace(OWN, doubted=True)
 FRESH = Report(0, "slave", 0, (Epoch(0, 0),), 0, 0, 0, -1, None)
 
 
-def promised(report: Report, term: int, to: int) -> Report:
-    return replace(report, promised=epoch_of(term, to), promised_node=to)
+def promised(report: Report, term: int, to: int, floor: int = FLOOR_UNKNOWN) -> Report:
+    return replace(report, promised=epoch_of(term, to), promised_node=to, promised_floor=floor)
 
 
 LATER = InSyncRecord(epoch_of(3, 1), 1, 1, mask_of((1,)))  # of a node that was master of that epoch
@@ -112,6 +112,15 @@ class TestOnStart:
     )
     def test_nothing_is_waited_for_where_nobody_can_hold_more(self, own, answers, silent):
         assert on_start(own, answers, silent, floor=2, alone=False).role == "master"
+
+    def test_in_doubt_after_it_went_on_alone_each_that_is_silent_may_hold_what_it_has_lost(self):
+        """Node 1 or node 2 may have been a member when it was acknowledged."""
+        went_on = replace(DOUBTED, in_sync=InSyncRecord(256, 3, 0, mask_of([0]), 1))
+        with pytest.raises(DoubtRefused, match="node 2 may hold it"):
+            on_start(went_on, [node(1)], ["2"], floor=2, alone=False)
+        assert on_start(went_on, [node(1), node(2)], [], floor=2, alone=False).role == "master"
+        could_not = replace(DOUBTED, in_sync=InSyncRecord(256, 3, 0, mask_of([0]), 2))
+        assert on_start(could_not, [node(1)], ["2"], floor=2, alone=False).role == "master"
 
     def test_with_silent_peers_that_might_go_on_without_it(self):
         with pytest.raises(AloneRefused, match="none of its peers answers \\(1, 2\\)"):
@@ -204,6 +213,25 @@ class TestMayPromote:
             with pytest.raises(PromotionRefused, match="is 2 here, and was 1 elsewhere"):
                 may_promote(own, answers, granted, self.KNOWN, floor=2)
 
+    @pytest.mark.parametrize("whose", [0, 1], ids=["its own promise", "that of a node that answers"])
+    @pytest.mark.parametrize(
+        ("term", "floor", "allowed"),
+        [(3, 1, False), (3, 2, True), (0, 1, True)],
+        ids=["may have gone on alone", "needs another one as well", "has said since what it needs"],
+    )
+    def test_who_was_promised_an_epoch_and_is_silent_may_have_gone_on_under_its_floor(
+        self, whose, term, floor, allowed
+    ):
+        """Node 2 was promised an epoch, and nobody who answers has heard a set of it."""
+        reports = [node(0), node(1)]
+        reports[whose] = promised(reports[whose], term, 2, floor)
+        own, other = reports
+        if allowed:
+            may_promote(own, {1: other}, [1], self.KNOWN, floor=2)
+        else:
+            with pytest.raises(PromotionRefused, match="is 2 here, and was 1 elsewhere"):
+                may_promote(own, {1: other}, [1], self.KNOWN, floor=2)
+
     def test_where_nobody_has_a_record_each_node_has_to_promise(self):
         """A master with a lower min_in_sync_replicas may have gone on alone, and told nobody who answers."""
         own, other = (replace(node(number), in_sync=None) for number in (0, 1))
@@ -215,6 +243,14 @@ class TestMayPromote:
         may_promote(OWN, {}, [], self.KNOWN, floor=1, elected=True)
         with pytest.raises(PromotionRefused, match="node 1 holds"):
             may_promote(OWN, {1: node(1, end=1001)}, [1], self.KNOWN, floor=1, elected=True)
+
+    def test_where_sets_stand_in_etcd_no_node_that_holds_more_is_passed_over_by_hand(self):
+        """The set may be nodes 1 and 2 by now, and 2 is down: node 1 has not heard of it, nor that all is confirmed."""
+        answers = {1: replace(node(1, end=1001), confirmed=1000)}
+        may_promote(OWN, answers, [1], self.KNOWN, floor=2)
+        may_promote(OWN, answers, [1], self.KNOWN, floor=2, elected=True, sets_in_etcd=True)
+        with pytest.raises(PromotionRefused, match="node 1 holds the log to 1001"):
+            may_promote(OWN, answers, [1], self.KNOWN, floor=2, sets_in_etcd=True)
 
     def test_a_slave_that_knows_its_master_alone_needs_its_promise(self):
         with pytest.raises(PromotionRefused, match="a promise of the master"):

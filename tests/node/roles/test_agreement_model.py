@@ -18,7 +18,7 @@ from towline.ha.sender.in_sync import InSyncRules, began_with
 from towline.log.state.in_sync_file import InSyncRecord, mask_of
 from towline.log.state.role_file import MASTER, SLAVE
 from towline.node.roles.agreement import Report, may_promote, next_epoch, on_start
-from towline.node.roles.promise import NOTHING, Promise
+from towline.node.roles.promise import NOTHING, Promise, kept
 
 NODES = 3
 FLOOR = 2
@@ -65,6 +65,7 @@ class Node:
             confirmed=self.confirmed,
             promised=self.promise.epoch,
             promised_node=self.promise.node,
+            promised_floor=self.promise.floor,
             in_sync=self.record,
             floor=FLOOR,
         )
@@ -135,7 +136,7 @@ class Cluster(RuleBasedStateMachine):
             node.role, node.held = SLAVE, {}
             return
         epoch = next_epoch(node.report(), answers, promotion=False)
-        node.promise = Promise(epoch, node.number)
+        node.promise = kept(Promise(epoch, node.number, FLOOR), node.promise, node.record)
         self._be_master(node, epoch, promoted=False)
 
     @rule(number=numbers, first=reachable, second=reachable)
@@ -150,7 +151,7 @@ class Cluster(RuleBasedStateMachine):
         try:
             may_promote(node.report(), answers, answers.keys(), known, floor=FLOOR)
             epoch = next_epoch(node.report(), answers.values(), promotion=True)
-            node.promise = Promise(epoch, number)
+            node.promise = kept(Promise(epoch, number, FLOOR), node.promise, node.record)
             promising = self._answers(node, second)
             granted = {peer.number for peer in promising if self._grant(peer, node.promise)}
             answers = {peer.number: peer.report() for peer in promising}
@@ -178,7 +179,7 @@ class Cluster(RuleBasedStateMachine):
     def _grant(self, peer: Node, asked: Promise) -> bool:
         if asked.epoch <= max(peer.promise.epoch, peer.epoch):
             return False
-        peer.promise = asked
+        peer.promise = kept(asked, peer.promise, peer.record)
         return True
 
     # --- the log

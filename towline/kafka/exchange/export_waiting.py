@@ -4,6 +4,7 @@ They stand in system topics under the name of their own one. An export leaves th
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ import numpy as np
 from towline.arrow.errors import DamagedRecord
 from towline.arrow.heads import Heads
 from towline.format.files.consume_queue import SIZE
-from towline.format.record.columns import Integers
+from towline.format.record.columns import Bytes, Integers
 from towline.format.record.forms import HALF_TOPIC, OP_TOPIC, TIMER_DELIVER_MS, TIMER_TOPIC
 from towline.format.record.properties import REAL_TOPIC
 from towline.kernels.kafka.exports import listed_numbers, numbers_of, property_places
@@ -97,10 +98,21 @@ def _heads(facts: StoreFacts, files: ConsumeQueueFiles, topic: str, queue_id: in
         inside = ~is_filler(entries) & (places >= facts.log_min) & (places + sizes <= facts.safe_end)
         for base in np.unique(places[inside] // facts.segment_size * facts.segment_size).tolist():
             here = places[inside & (places >= base) & (places < base + facts.segment_size)] - base
-            try:
-                yield Heads(facts.array(base), base, here, ("queue_offset",), placed=True)
-            except (DamagedRecord, MessagesGone):
-                continue
+            with suppress(MessagesGone):
+                yield from _sound(facts.array(base), base, here)
+
+
+def _sound(log: Bytes, base: int, positions: Integers) -> Iterator[Heads]:
+    """Of the records at these places those that can be read: where one of many cannot, each half by itself."""
+    try:
+        found = Heads(log, base, positions, ("queue_offset",), placed=True)
+    except DamagedRecord:
+        if len(positions) > 1:
+            half = len(positions) // 2
+            yield from _sound(log, base, positions[:half])
+            yield from _sound(log, base, positions[half:])
+        return
+    yield found
 
 
 def _places(heads: Heads, name: str) -> tuple[Integers, Integers]:

@@ -16,7 +16,7 @@ from towline.runtime.positions import Position
 
 from .handshake import own_facts
 from .peer_client import ASK_MS, PeerRequest
-from .peer_server import PEER, PROMISE, PeerServer
+from .peer_server import PEER, PeerServer, promise_question
 
 EVERY_MS: Final = 1000
 
@@ -58,7 +58,7 @@ class EpochBroadcast:
             if not self._waiting:
                 return 0
         self._peer = self._waiting.pop()
-        question: dict[str, Any] = {"op": PROMISE, "epoch": self._epoch, "node": self._node.settings.broker_id}
+        question = promise_question(self._epoch, self._node.settings)
         link = Link(self._context, self._left[self._peer], self._facts, frame_size_max=MIB, key=self._key)
         self._asked, self._deadline_ms = PeerRequest(link, question), now_ms + ASK_MS
         return 0

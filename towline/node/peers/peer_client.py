@@ -141,7 +141,8 @@ def check_promotion(
     known = {own.node, *node.settings.peers, *heard.answers}
     known |= {-1} if MASTERS_ADDRESS in heard.silent else set()
     try:
-        may_promote(own, heard.answers, granted, known, floor=own.floor, elected=elected)
+        in_etcd = bool(node.settings.etcd_endpoints)
+        may_promote(own, heard.answers, granted, known, floor=own.floor, elected=elected, sets_in_etcd=in_etcd)
     except PromotionRefused as error:
         notes = []
         if heard.granted:

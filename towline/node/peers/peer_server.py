@@ -13,10 +13,11 @@ from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile
 from towline.log.state.role_file import MASTER, SLAVE
 from towline.node.process.context import Node
 from towline.node.process.endpoints import reachable
-from towline.node.roles.promise import Promise, is_granted, is_of_another, load_promise, save_promise
+from towline.node.roles.promise import Promise, is_granted, is_of_another, kept, load_promise, save_promise
 from towline.node.roles.role_commands import AGREE, submit_command
 from towline.node.store.confirmed import confirmed_of
 from towline.runtime.positions import Position
+from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
 
 PEER: Final = "peer"  # the role in the greeting of whoever asks
@@ -43,6 +44,7 @@ def state_of(node: Node) -> dict[str, Any]:
         "confirmed": confirmed_of(node)(),
         "promised": promise.epoch,
         "promised_node": promise.node,
+        "promised_floor": promise.floor,
         "doubted": node.store.doubt.exists(),
         "in_sync": [] if record is None else record.ids,
         "in_sync_epoch": 0 if record is None else record.epoch,
@@ -52,6 +54,11 @@ def state_of(node: Node) -> dict[str, Any]:
         "floor": node.settings.min_in_sync_replicas,
         "store": identity.store_id if identity is not None else "",
     } | reachable(node.settings, node.runtime, SLAVE if is_slave else MASTER)
+
+
+def promise_question(epoch: int, settings: Settings) -> dict[str, Any]:
+    """What a node asks its peers that opens an epoch, or has opened it; the answer is a state with `granted`."""
+    return {"op": PROMISE, "epoch": epoch, "node": settings.broker_id, "floor": settings.min_in_sync_replicas}
 
 
 class PeerServer:
@@ -72,15 +79,19 @@ class PeerServer:
         epoch, whose = question.get("epoch"), question.get("node")
         if type(epoch) is not int or type(whose) is not int or not 0 < epoch <= EPOCH_MAX or node_of(epoch) != whose:
             raise MalformedFrame(f"{epoch!r} is no epoch that node {whose!r} can be master of")
-        granted = self._grant(Promise(epoch, whose))
+        floor = question.get("floor", FLOOR_UNKNOWN)  # an older version does not say
+        if type(floor) is not int or floor < 1:
+            raise MalformedFrame(f"{floor!r} nodes are no min_in_sync_replicas")
+        granted = self._grant(Promise(epoch, whose, floor))
         return {"granted": granted} | state_of(self._node)
 
     def _grant(self, asked: Promise) -> bool:
         """What was promised is on the disk before anybody hears of it. A master that promised is one no more."""
         given, epoch = load_promise(self._node.store), self._node.positions.get(Position.EPOCH)
         granted = is_granted(asked, given, epoch, self._node.settings.broker_id)
-        if granted and asked != given:
-            self._keep(asked)
+        promise = kept(asked, given, InSyncFile(self._node.store).load())
+        if granted and promise != given:
+            self._keep(promise)
         return granted
 
     def observe_epoch(self, epoch: int) -> bool:
@@ -92,7 +103,7 @@ class PeerServer:
         known = max(self._promised.get(), self._node.positions.get(Position.EPOCH))
         settings = self._node.settings
         if is_of_another(whose, known, settings.broker_id, settings.peers) and epoch <= EPOCH_MAX:
-            self._keep(whose)
+            self._keep(whose)  # its floor was not said
             return True
         return False
 

@@ -6,11 +6,11 @@ acknowledged byte, unless an operator accepts the loss.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from towline.errors import AloneRefused, DoubtRefused, MalformedFile, MalformedFrame, PromotionRefused
 from towline.format.files.epochs import IMPLIED, Epochs, checked, node_of, number_of, term_of
-from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncRecord, record_of
+from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncRecord, ids_of, record_of
 from towline.log.state.role_file import MASTER, SLAVE
 
 # A promotion jumps further than a plain restart, so an old master that was started again alone never outbids it.
@@ -22,8 +22,8 @@ PROMOTION_TERMS: Final = 2
 class Report:
     """What a node says of itself. `following`: the epoch of the master that it is or follows.
 
-    `floor`: its min_in_sync_replicas. `doubted`: it may have lost what it acknowledged from memory, and was level with
-    no master since.
+    `floor`: its min_in_sync_replicas; `promised_floor`: that of those it has promised to, as a promise says. `doubted`:
+    it may have lost what it acknowledged from memory, and was level with no master since.
     """
 
     node: int
@@ -37,6 +37,7 @@ class Report:
     in_sync: InSyncRecord | None
     doubted: bool = False
     floor: int = FLOOR_UNKNOWN
+    promised_floor: int = FLOOR_UNKNOWN
 
     @property
     def written(self) -> int:
@@ -85,6 +86,7 @@ def report_of(facts: Mapping[str, Any]) -> Report:
             ),
             doubted=bool(facts.get("doubted", True)),
             floor=int(facts.get("floor", FLOOR_UNKNOWN)),
+            promised_floor=int(facts.get("promised_floor", FLOOR_UNKNOWN)),
         )
     except (KeyError, TypeError, ValueError, MalformedFile) as error:
         raise MalformedFrame(f"a node's report of itself lacks a fact or has a wrong one: {error!r}") from None
@@ -106,8 +108,9 @@ def on_start(
     if ahead.reach > own.reach and not keeps_all:
         why = f"node {ahead.node} holds the log to {ahead.end} and this one to {own.end}: `towline promote` that node"
         return RoleDecision(SLAVE, why, -1)
-    members = own.in_sync.ids if own.in_sync is not None else ()
-    if not alone and (lost := may_lack(own, {peer.node: peer for peer in answers}, members)):
+    heard = {peer.node: peer for peer in answers}
+    known = {own.node, *heard, *(int(name) for name in silent if name.isdecimal())}
+    if not alone and (lost := may_lack(own, heard, own.in_sync, known)):
         raise DoubtRefused(own.node, lost)
     if answers or not silent:
         return RoleDecision(MASTER, "no peer knows of another master", own.node)
@@ -121,21 +124,34 @@ def on_start(
     raise AloneRefused(own.node, ", ".join(sorted(silent)))
 
 
-def may_lack(own: Report, answers: Mapping[int, Report], members: Collection[int]) -> str:
-    """Why a node in doubt may lack what was acknowledged; empty where it cannot. `members`: of the recorded set.
+class RecordedSet(Protocol):
+    """An in-sync set as a file or etcd has it, with the min_in_sync_replicas under which it was recorded."""
+
+    @property
+    def members(self) -> int: ...
+
+    @property
+    def floor(self) -> int: ...
+
+
+def may_lack(own: Report, answers: Mapping[int, Report], record: RecordedSet | None, known: Collection[int]) -> str:
+    """Why a node in doubt may lack what was acknowledged; empty where it cannot. `record`: the newest set; `known`:
+    every node of the name.
 
     Nothing is missing from a member that has lost nothing. Where none of them answers, each of the others may be the
-    only one that still has it.
+    only one that still has it. Of a node that went on alone, so may each that was a member before it.
     """
     if not own.doubted or own.is_fresh:
         return ""
     ahead = max(answers.values(), key=lambda peer: peer.reach, default=own)
     if ahead.reach > own.reach:
         return f"it may have lost what it acknowledged, and node {ahead.node} holds the log to {ahead.end}"
-    silent = sorted(set(members) - {own.node, *answers})
+    members = set() if record is None else set(ids_of(record.members))
+    went_on_alone = record is not None and members == {own.node} and record.floor < 2
+    silent = sorted((set(known) if went_on_alone else members) - {own.node, *answers})
     if not silent or any(peer.node in members and not peer.doubted for peer in answers.values()):
         return ""
-    who = ", ".join(f"node {node}" for node in silent)
+    who = ", ".join("the master" if node < 0 else f"node {node}" for node in silent)
     return f"it may have lost what it acknowledged, and {who} may hold it, and is silent"
 
 
@@ -183,21 +199,25 @@ def may_promote(
     *,
     floor: int,
     elected: bool = False,
+    sets_in_etcd: bool = False,
 ) -> None:
     """Whether `own` may become master. `known`: every node of the name; `granted`: those that promised, or will.
 
-    `floor`: its own, or what else is known; the least of that, of the newest record's and of those of who answered is
-    what a master may have gone on with. `elected`: etcd knows the in-sync set and has made it leader, so the silent do
-    not matter. Raises PromotionRefused saying why not and who could.
+    `floor`: its own, or what else is known; the least of that, of the newest record's, of those of who answered and of
+    promises that are newer than the record is what a master may have gone on with. `elected`: etcd knows the in-sync
+    set and has made it leader, so the silent do not matter. `sets_in_etcd`: the newest set may stand there, and in no
+    report. Raises PromotionRefused saying why not and who could.
     """
     records = [one.in_sync for one in (own, *answers.values()) if one.in_sync is not None]
     newest = max(records, key=lambda record: record.order, default=None)
     # Where nobody who answers has a record, its master may have gone on with any number: as where one does not say.
     recorded = FLOOR_UNKNOWN if newest is None else newest.floor
-    least = min([floor, recorded, *(one.floor for one in answers.values())])
+    since = 0 if newest is None else newest.epoch
+    unheard = [one.promised_floor for one in (own, *answers.values()) if one.promised > since]
+    least = min([floor, recorded, *unheard, *(one.floor for one in answers.values())])
     # Of a member nobody needs more than is confirmed: it acknowledged all that was promised. That holds while it has
     # lost none of it, and where no master can have gone on alone (floor).
-    holds_all = least > 1 and newest is not None and own.node in newest
+    holds_all = least > 1 and newest is not None and own.node in newest and (elected or not sets_in_etcd)
     for peer in answers.values():
         enough = not own.doubted and (holds_all or peer.role == MASTER)
         theirs = (peer.written, peer.confirmed if enough else peer.end)
@@ -206,7 +226,7 @@ def may_promote(
             raise PromotionRefused(own.node, f"node {peer.node} holds the log to {far}, this one to {near}")
     if elected:
         return
-    lost = may_lack(own, answers, newest.ids if newest is not None else ())
+    lost = may_lack(own, answers, newest, known)
     if lost:
         raise PromotionRefused(own.node, lost)
     if newest is not None and own.node not in newest:

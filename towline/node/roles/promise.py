@@ -7,15 +7,20 @@ from towline.log.errors import WordLost
 from towline.log.files.mirrored_file import MirroredFile
 from towline.log.files.segment_files import make_directory
 from towline.log.files.store_files import write_atomically
-from towline.log.state.in_sync_file import InSyncFile, InSyncRecord
+from towline.log.state.in_sync_file import FLOOR_UNKNOWN, InSyncFile, InSyncRecord
 from towline.places import Store
 
 
 class Promise(NamedTuple):
-    """Given to `node` for its `epoch`; to ourselves when this node opens it. Epoch 0: nothing was promised yet."""
+    """Given to `node` for its `epoch`; to ourselves when this node opens it. Epoch 0: nothing was promised yet.
+
+    `floor`: the least min_in_sync_replicas of those to whom it was given since this node heard of an in-sync set: they
+    may have gone on with so many, and a set that was never heard does not say so.
+    """
 
     epoch: int
     node: int
+    floor: int = FLOOR_UNKNOWN
 
 
 NOTHING = Promise(0, -1)
@@ -60,6 +65,12 @@ def promise_before(store: Store) -> Promise:
     return binding(promise, _promise(store, found["before"]), InSyncFile(store).load())
 
 
+def kept(asked: Promise, given: Promise, record: InSyncRecord | None) -> Promise:
+    """What a node keeps of the promise `asked` that gave another one before and has recorded this in-sync set."""
+    is_heard = given.epoch <= (0 if record is None else record.epoch)
+    return asked if is_heard else asked._replace(floor=min(asked.floor, given.floor))
+
+
 def binding(promise: Promise, before: Promise, record: InSyncRecord | None) -> Promise:
     """Of a promise to itself and the one `before` it that which binds a node with this in-sync set recorded."""
     return promise if record is not None and record.epoch >= promise.epoch else before
@@ -72,7 +83,8 @@ def is_granted(asked: Promise, given: Promise, epoch: int, own: int) -> bool:
     """
     if asked.node == own:
         return False
-    return asked.epoch >= epoch if asked == given else asked.epoch > max(given.epoch, epoch)
+    again = (asked.epoch, asked.node) == (given.epoch, given.node)
+    return asked.epoch >= epoch if again else asked.epoch > max(given.epoch, epoch)
 
 
 def is_of_another(heard: Promise, known: int, own: int, peers: Collection[int]) -> bool:
@@ -82,6 +94,6 @@ def is_of_another(heard: Promise, known: int, own: int, peers: Collection[int]) 
 
 def _promise(store: Store, found: Any) -> Promise:
     try:
-        return Promise(int(found["epoch"]), int(found["node"]))
-    except (KeyError, TypeError, ValueError):
+        return Promise(int(found["epoch"]), int(found["node"]), int(found.get("floor", FLOOR_UNKNOWN)))
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise WordLost(str(store.promise), "it names no epoch and node") from None
