@@ -55,13 +55,15 @@ class Result:
 class Job:
     """`run(spark, options, progress)` takes an instance of `options`, a dataclass of `pipeline.options`.
 
-    A job whose `jvm` is False gets None in the place of a session, and no JVM is started for it.
+    A job whose `jvm` is False gets None in the place of a session, and no JVM is started for it. The `store` of one that
+    `makes_store` need not be there.
     """
 
     options: type[Any]
     columns: tuple[Column, ...]
     run: Callable[[Any, Any, Progress], Result]
     jvm: bool = True
+    makes_store: bool = False
 
 
 def many(count: int, word: str) -> str:

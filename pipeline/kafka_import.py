@@ -33,7 +33,7 @@ Done = TypeVar("Done")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaImportOptions:
     source: str = option("Log directory of a stopped broker, seen by all executors.", metavar="DIR")
-    store: str = option("Store directory on which no node runs, or an empty directory for a new one.", metavar="DIR")
+    store: str = option("Store directory on which no node runs, or a directory for a new one.", metavar="DIR")
     topic: tuple[str, ...] = option("Only these topics.", default=(), metavar="NAME")
     rename: tuple[str, ...] = option("Another name for a topic in the store.", default=(), metavar="OLD=NEW")
     aborted: Literal["drop", "refuse"] = option("Records of aborted transactions.", default="drop")
@@ -119,4 +119,4 @@ def run(spark: "SparkSession", options: KafkaImportOptions, progress: Progress) 
     return Result(rows=rows, summary=summary, sentence=sentence)
 
 
-JOB: Final = Job(options=KafkaImportOptions, columns=COLUMNS, run=run)
+JOB: Final = Job(options=KafkaImportOptions, columns=COLUMNS, run=run, makes_store=True)

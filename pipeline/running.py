@@ -51,7 +51,7 @@ def execute(
     options = made(job.options, values)
     settings = dict(_setting(each) for each in conf)
     store = getattr(options, "store", None)
-    if store is not None and not Path(store).is_dir():
+    if store is not None and not job.makes_store and not Path(store).is_dir():
         raise NotAStore(str(store), "there is no such directory")
     reports = _reports(report)
     begin = time.monotonic()
