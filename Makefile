@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test soak mutants drills lint check docs bench bench-full bench-layouts lock clean
+.PHONY: demo test faults soak fuzz mutants drills lint check docs bench bench-full bench-layouts lock clean
 
 demo: .venv/ready
 	$(BIN)/towline demo
@@ -13,9 +13,20 @@ test: .venv/ready
 	$(BIN)/python -m tests.spark.class_archive
 	$(BIN)/python -m tests.gate
 
-# Minutes: 200 kills of a node at random points of a mixed load, and whatever else is marked slow. TOWLINE_SEED repeats.
+# Every row of the fault matrix, with counts; docs/faults.md is written from them. Some hours, or FAULTS="--short",
+# "--rows F1,F7", "--minutes 30"; run again, it goes on where it was broken off. TOWLINE_SEED repeats.
+faults: .venv/ready
+	$(BIN)/python -m tests.faults --record $(FAULTS)
+
+# The same, then what else is marked slow, whatever came of the first.
 soak: .venv/ready
-	$(BIN)/python -m pytest -s -m slow
+	$(BIN)/python -m tests.faults --record $(FAULTS); status=$$?; \
+		$(BIN)/python -m pytest -s -m slow -p tests.faults.rest && exit $$status
+
+# Decoders of bytes that others made, under ten million inputs, which `make soak` runs too. FUZZ="--target kafka.segment",
+# "--minutes 5", "--seed 7", "--replay build/fuzz/FILE".
+fuzz: .venv/ready
+	$(BIN)/python -m tests.fuzz $(FUZZ)
 
 # Some 90 mistakes, each put alone into a copy of this checkout: a test of its area has to fail, or this does. Many minutes;
 # run again, it goes on where it was broken off. MUTANTS="--area flush", "--only NAME", "--fresh".

@@ -74,9 +74,10 @@ class ArchivedSegment:
                 raise MalformedFile(path, f"its format is {content['format']}, this program reads {FORMAT}")
             files = tuple(ArchivedFile(**row) for row in content["files"])
             made = cls(**(content | {"files": files}))
+            rows = sum(file.rows for file in files)
         except (KeyError, TypeError) as error:
             raise MalformedFile(path, f"it is no manifest of an archived segment: {error!r}") from None
-        if sum(file.rows for file in files) != made.records:
+        if rows != made.records:
             raise MalformedFile(path, "its files do not hold as many messages as the segment")
         return made
 

@@ -55,8 +55,8 @@ class Result:
 class Job:
     """`run(spark, options, progress)` takes an instance of `options`, a dataclass of `pipeline.options`.
 
-    A job whose `jvm` is False gets None in the place of a session, and no JVM is started for it. The `store` of one that
-    `makes_store` need not be there.
+    A job whose `jvm` is False gets None in the place of a session, and no JVM is started for it. The `store` of one
+    that `makes_store` need not be there.
     """
 
     options: type[Any]

@@ -28,6 +28,7 @@ from towline.format.wire.frames import Buffer
 from towline.limits import KIB, MIB
 from towline.link.keys import Key
 from towline.link.log_files import FileRegion
+from towline.link.memory_limit import NO_ROOM
 from towline.link.permissions import Act, NotPermitted, Permit
 from towline.runtime.remoting_counts import Ending, RemotingCounts, Total
 
@@ -317,6 +318,7 @@ class Connections:
         self._most, self.tunnels_max = capacity()
         self._selector = selectors.EpollSelector()
         self._listening: list[socket.socket] = []
+        self._deaf: list[socket.socket] = []  # of those, where somebody waits for whom there is no descriptor
         self._open: set[Connection] = set()
         self._changed: set[Connection] = set()
         self.dropped: deque[tuple[Connection, str]] = deque()
@@ -329,8 +331,11 @@ class Connections:
                 why = os.strerror(error.errno) if error.errno else str(error)  # its own text says the address again
                 raise CannotListen(f"tcp://{address[0]}:{address[1]}", error.errno or 0, why) from None
             sock.setblocking(False)
-            self._selector.register(sock, selectors.EVENT_READ, sock)
             self._listening.append(sock)
+            self._listen_to(sock)
+
+    def _listen_to(self, listening: socket.socket) -> None:
+        self._selector.register(listening, selectors.EVENT_READ, listening)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -454,7 +459,7 @@ class Connections:
             self._stalled.add(connection)
 
     def drop_silent(self, now: float) -> None:
-        """Drops who has said or, for one that is behind, read nothing for long."""
+        """Drops who has said or, for one that is behind, read nothing for long; then there may be room for others."""
         for connection in self._open:
             if connection.seat[0]:
                 connection.heard = max(connection.heard, self.seats.heard_ms(connection.sock.fileno()) / 1_000)
@@ -466,6 +471,8 @@ class Connections:
                 self._drop(connection, Ending.UNREAD, f"it has read nothing for {UNREAD_S:.0f} s, and answers wait")
         for connection in [each for each in self._open if now - each.heard > SILENT_S and not each.keeps_silent]:
             self._drop(connection, Ending.SILENT, f"nothing was heard of it for {SILENT_S:.0f} s")
+        while self._deaf:
+            self._listen_to(self._deaf.pop())
 
     def close(self) -> None:
         for connection in list(self._open):
@@ -475,9 +482,16 @@ class Connections:
         self._selector.close()
 
     def _accept(self, listening: socket.socket) -> None:
-        """One that waits. It may have gone already; where the machine has no descriptor for it, it goes on waiting."""
+        """One that waits. It may have gone already; where the machine has no descriptor for it, it waits until
+        `drop_silent`."""
         with suppress(OSError):
-            sock, peer = listening.accept()
+            try:
+                sock, peer = listening.accept()
+            except OSError as error:
+                if error.errno in NO_ROOM:
+                    self._selector.unregister(listening)
+                    self._deaf.append(listening)
+                return
             if len(self._open) >= self._most:
                 sock.close()
                 self.counts.ended(Ending.FULL)

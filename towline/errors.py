@@ -533,6 +533,13 @@ class IdentityMismatch(TowlineError, remedy=Remedy.FIX_SETTINGS):
     advice = "give the store of that cluster, or an empty directory"
 
 
+class StoreOfAnotherVersion(IdentityMismatch):
+    """A store whose format only another version of Towline knows. It is left as it is, by repairs too."""
+
+    template = "{path} says format version {held}, and this program knows {expected}"
+    advice = "use the version of Towline that wrote the store, or a later one; docs/upgrading.md says what fits what"
+
+
 class QueueGap(TowlineError, remedy=Remedy.FIX_DISK):
     topic: str
     queue_id: int

@@ -4,7 +4,6 @@ The protocol names no epoch, and such a slave cannot cut what a failover or a po
 sent what is confirmed, on this node's disk and held by its in-sync set, and nothing else (H15).
 """
 
-import errno
 import gc
 import os
 import select
@@ -14,6 +13,7 @@ from typing import ClassVar, Final
 from towline.errors import CannotListen
 from towline.limits import LOOK_MS, ROCKETMQ_SLAVES_MAX
 from towline.link.endpoints import tcp_endpoint
+from towline.link.memory_limit import NO_ROOM
 from towline.link.poller import Poller
 from towline.node.process.context import Node
 from towline.node.store.confirmed import confirmed_of, written_of
@@ -36,7 +36,6 @@ STANDS_MS: Final = 1000  # a slave that takes and reports nothing for so long is
 BUSY_MS: Final = 1000  # so long after a frame more is looked for every STEP_MS
 STEP_MS: Final = 10
 CHECK_MS: Final = 500  # between two looks for who is silent
-_NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class RocketmqHaAgent:
@@ -157,7 +156,7 @@ class RocketmqHaAgent:
             try:
                 sock, (host, port, *_) = self._listening.accept()
             except OSError as error:
-                if error.errno in _NO_ROOM:
+                if error.errno in NO_ROOM:
                     self._accepts = False
                     self._epoll.unregister(self._listening.fileno())
                 return accepted

@@ -60,7 +60,7 @@ class DrillNode:
         self.number, self.store = number, Store(store.resolve())
         self.launched: Launched | None = None
         self._first_role, self._flags, self._tied = first_role, list(flags), tied
-        self._environment, self._held = environment, held
+        self.environment, self._held = environment, held
         self._runtime: Runtime | None = None
 
     # --- what it does
@@ -68,7 +68,7 @@ class DrillNode:
     def spawn(self) -> None:
         with self._held():
             self.launched = spawn_node(
-                self._first_role, self.store.root, self._flags, tied=self._tied, environment=self._environment
+                self._first_role, self.store.root, self._flags, tied=self._tied, environment=self.environment
             )
 
     def start(self) -> None:

@@ -70,7 +70,9 @@ class RocketmqStream(RetriedLink):
         flushed = self._node.positions.get(Position.FLUSHED)
         if self._on_disk and not is_empty and flushed < end:
             self._retry_at = self._node.clock.monotonic_ms() + FLUSH_MS  # the first report is of what is on disk, too
-            self.trouble = f"{self.address} is not followed before the log, which ends at {end}, is synced: {flushed} is"
+            self.trouble = (
+                f"{self.address} is not followed before the log, which ends at {end}, is synced: {flushed} is"
+            )
             return False
         assert self._node.settings.rocketmq_master_broker is not None
         broker, sock = MasterBroker(self._node.settings.rocketmq_master_broker), None

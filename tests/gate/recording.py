@@ -62,11 +62,21 @@ class Recorder:
         facts = {"test": report.nodeid, "phase": report.when, "outcome": report.outcome, "took": report.duration}
         if report.failed:
             facts |= {"said": last_lines(report.longreprtext), "at": time.time(), "load": os.getloadavg()[0]}
+        if report.skipped:
+            facts["said"] = reason_of(report)
         self._note(**facts)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         self._note(ended=True)
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Why a test was skipped, or is known to fail."""
+    if known := getattr(report, "wasxfail", ""):
+        return f"known to fail: {known}"
+    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+    return str(said).removeprefix("Skipped: ")
 
 
 def last_lines(text: str) -> str:

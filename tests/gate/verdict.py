@@ -46,6 +46,7 @@ class Run:
     collected: list[str] = field(default_factory=list)
     passed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
+    reasons: dict[str, str] = field(default_factory=dict)  # of what was skipped
     failed: dict[str, Failure] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     took: Counter[str] = field(default_factory=Counter)  # seconds, by file
@@ -72,6 +73,7 @@ class Run:
                 self.failed.setdefault(test, Failure(test, *details))
             case {"test": test, "outcome": "skipped"}:
                 self.skipped.add(test)
+                self.reasons[test] = facts.get("said", "")
             case {"test": test, "phase": "call", "outcome": "passed"}:
                 self.passed.add(test)
             case {"ended": True}:

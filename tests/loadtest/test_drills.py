@@ -6,13 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from tests.faults.noting import note_drill
 from tests.processes.nodes import processes_of
 from tests.processes.waiting import await_
 from tests.requirements import need
@@ -27,18 +26,6 @@ GONE_S = 20.0
 PNG_HEAD = b"\x89PNG\r\n"
 
 
-@pytest.fixture
-def temporary(tmp_path, monkeypatch):
-    """Where drills make their clusters; at the end nothing is left there, in memory, or running."""
-    directory = tmp_path / "t"
-    directory.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(directory))
-    yield directory
-    await_(lambda: not processes_of(directory), GONE_S, "every process of the drill is gone")
-    assert not list(directory.iterdir())
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("drill")]
-
-
 def need_etcd(shape: Shape) -> None:
     if shape.etcd and shutil.which("etcd") is None:
         need({"etcd": "there is no etcd (Debian: etcd-server)"})
@@ -47,6 +34,7 @@ def need_etcd(shape: Shape) -> None:
 def drilled(plan: DrillPlan, keep: Path) -> dict:
     result = run_drill(plan, keep, print, nullcontext)
     print(json.dumps(result["verdict"]))
+    note_drill(len(result["events"]), result)
     assert result["passed"], result["faults"]
     assert result["lost"] == 0
     assert result["identical"]

@@ -132,7 +132,7 @@ class Copy:
         except subprocess.TimeoutExpired:
             over = True
         finally:
-            _end(process)
+            end_session(process)
             shutil.rmtree(files, ignore_errors=True)
         return Told(Run.read("the run", process.returncode, notes), over)
 
@@ -147,7 +147,7 @@ def _known(checkout: Path) -> list[str]:
     return [name for name in names if (checkout / name).is_symlink() or (checkout / name).is_file()]
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def end_session(process: "subprocess.Popen[bytes]") -> None:
     """Ctrl-C first: fixtures stop their nodes, and leave nothing in shared memory. Then whatever is left is killed."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)

@@ -91,8 +91,8 @@ class NameCuts:
     def any_sync(self, path: Path) -> bool:
         return True
 
-    def finish(self) -> None:
-        """Everything that was acknowledged is in the log, and in its queues."""
+    def finish(self) -> int:
+        """Everything that was acknowledged is in the log, and in its queues. How many messages that were."""
         self.node.start()
         start, end = json.loads(self.node.store.recovery.read_text())["end"], self.node.at(Position.APPENDED)
         self._ledger.look(start, end)
@@ -101,6 +101,7 @@ class NameCuts:
         stored = Stored(self.node.store, end, SEGMENT, QUEUE_FILE)
         assert stored.check_queues() == sum(map(len, self._ledger.found.values())) >= len(self._ledger.acked) > 0
         stored.close()
+        return len(self._ledger.acked)
 
     def _dispatched(self) -> bool:
         return self.node.at(Position.DISPATCHED) == self.node.at(Position.APPENDED)

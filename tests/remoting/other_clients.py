@@ -54,9 +54,8 @@ class Program:
             return list(pool.map(lambda address: self.run(what, address, topic), addresses))
 
 
-def go_program(cache: Path) -> Program:
-    """The clients in Go, as one program. Where there is no Go, or its modules are not to be had, the test ends."""
-    source = HERE / "go"
+def go_program(cache: Path, source: Path = HERE / "go") -> Program:
+    """A program in Go, by default the clients. Where Go is missing, or its modules are not to be had, the test ends."""
     _need("go", "go", "golang-go")
     made = cache / f"go-{_digest(source, '*.go', 'go.*')}"
     if not made.exists():

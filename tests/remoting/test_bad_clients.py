@@ -75,6 +75,17 @@ def test_a_header_that_is_cut_at_any_byte_closes_its_connection_and_is_counted(
     assert node.ended(Ending.MALFORMED) == before + size
 
 
+@pytest.mark.parametrize("member", ["code", "version", "remark", "language"])
+def test_a_header_of_lists_in_lists_ends_no_process(node: RemotingNode, honest: RawClient, member: str) -> None:
+    pid = node.pids()["remoting"]
+    header = b'{"opaque":5,"%b":' % member.encode() + b"[" * 985 + b"]" * 985 + b"}"
+    with RawClient(node.port) as client:
+        client.write(struct.pack(">II", 4 + len(header), len(header)) + header)
+        assert client.is_closed()
+    assert honest.put("honest", b"afterwards").code == 0
+    assert node.pids()["remoting"] == pid
+
+
 @pytest.mark.parametrize("form", Form)
 def test_a_frame_that_comes_byte_by_byte_is_one(node: RemotingNode, form: Form) -> None:
     text = {name: str(value) for name, value in sent("bytewise", "TAGS\x01A").items()}

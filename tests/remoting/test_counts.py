@@ -1,5 +1,6 @@
 """What the port counts, and `status` shows: connections, why they ended, requests refused, of bad clients above all."""
 
+import errno
 import json
 import os
 import signal
@@ -116,6 +117,23 @@ def test_who_comes_when_the_port_is_full_is_counted(
     port.cycle()
     assert (counts.total(Total.LEFT), counts.total(Total.OPEN)) == (1, 1)
     port.close()
+
+
+def test_who_comes_while_there_is_no_descriptor_waits_costs_nothing_and_is_taken_later(
+    monkeypatch: pytest.MonkeyPatch, port: Connections, counts: RemotingCounts
+) -> None:
+    def accept(_: socket.socket) -> tuple[socket.socket, object]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch, socket.create_connection(port._listening[0].getsockname()) as client:
+        patch.setattr("socket.socket.accept", accept)
+        assert port.cycle() == 1
+        assert port.cycle() == 0, "nobody is asked again and again"
+        patch.undo()
+        assert (port.cycle(), counts.total(Total.ACCEPTED)) == (0, 0)
+        port.drop_silent(time.monotonic())
+        assert (port.cycle(), counts.total(Total.ACCEPTED)) == (1, 1)
+        assert client.fileno() >= 0
 
 
 def test_connections_of_a_process_that_was_killed_are_counted_by_the_next(counts: RemotingCounts) -> None:

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes.waiting import await_
 from towline.limits import MIB
 
+LET_GO_S = 20.0
 TOOLS = ("mkfs.ext4", "mount", "umount", "cp")
 OPTIONS = "loop,commit=300"
 
@@ -44,11 +46,14 @@ class Disk:
         self._cuts += 1
         after = self.root / f"image-{self._cuts}"
         subprocess.run(["cp", "--sparse=always", self._image, after], check=True)
-        subprocess.run(["umount", self.mounted], check=True)
+        await_(self._let_go, LET_GO_S, f"nobody has {self.mounted} open")  # what was killed lets go a moment later
         self._image.unlink()
         self._image = after
         done = self._mount()
         assert done.returncode == 0, done.stderr
+
+    def _let_go(self) -> bool:
+        return subprocess.run(["umount", self.mounted], capture_output=True, check=False).returncode == 0
 
     def end(self) -> None:
         if self.mounted.is_mount():

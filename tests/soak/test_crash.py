@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from tests.faults.noting import note
 from tests.processes.nodes import ended
 
 from .crash import Soak
@@ -29,6 +30,8 @@ def test_nothing_acknowledged_is_lost_and_every_cut_has_a_reason(tmp_path, kills
         for number in range(kills):
             soak.round(number)
         print(soak.finish(), f"in {time.monotonic() - started:.0f} s")
+        ledger = soak.ledger
+        note(kills, acknowledged=len(ledger.acked), doubled=ledger.doubles, outage_s=soak.slowest_s, seed=seed)
     finally:
         print(*soak.verdicts, sep="\n")
         next(ending, None)

@@ -30,6 +30,8 @@ PEERS = {
     "machine": {"cpus": 2},
 }
 LOAD = {"rows": [{"kind": "PUT", "p99_ms": 3.0}], "errors": {}, "seconds": 10.0, "broken": ["p99 is 3 ms"]}
+ROW = {"row": "F1", "injected": 20, "acknowledged": 1_000, "lost": 0, "failed": [], "missing": []}
+FAULTS = {"faults": "short", "machine": {"cpus": 2}, "rows": [ROW, ROW | {"row": "F2", "lost": None}]}
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -79,6 +81,16 @@ def test_a_comparison_has_a_column_for_each_system(root: Path) -> None:
     assert first["columns"] == ["work", "towline", "kafka"]
     assert first["rows"] == [["put 100 B", "4,480,000", "1,000"]]
     assert goals["rows"] == [["T1", "3.2"]]
+
+
+def test_a_fault_matrix_has_a_row_for_each_fault_and_passes_where_none_failed_or_was_missed(tmp_path: Path) -> None:
+    for name, row in {"whole": ROW, "failed": ROW | {"failed": ["x"]}, "missed": ROW | {"missing": ["root"]}}.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(FAULTS | {"rows": [row, FAULTS["rows"][1]]}))
+    passed = {row["path"]: row["passed"] for row in Reports(tmp_path).all()["reports"]}
+    assert passed == {"whole.json": True, "failed.json": False, "missed.json": False}
+    shown = Reports(tmp_path).one("whole.json")
+    assert (shown["kind"], shown["title"]) == ("fault matrix", "fault matrix: 2 rows, 40 faults, 0 lost")
+    assert [row[0] for row in shown["tables"][0]["rows"]] == ["F1", "F2"]
 
 
 def test_a_picture_is_shown_and_any_other_file_is_a_download(root: Path) -> None:
@@ -202,7 +214,7 @@ def test_without_a_directory_there_are_none(root: Path) -> None:
 def test_the_results_of_this_repository_are_shown() -> None:
     recorded = Reports(Path(__file__).parents[2] / "loadtest" / "results")
     kinds = {row["kind"] for row in recorded.all()["reports"]}
-    assert kinds == {"comparison", "figures", "layouts"}
+    assert kinds == {"comparison", "fault matrix", "figures", "layouts"}
     assert all(recorded.one(row["path"])["tables"] for row in recorded.all()["reports"])
     [layouts] = recorded.one("layouts.json")["tables"]
     assert {"system", "queues", "flush", "per_s", "p99_us"} <= set(layouts["columns"])

@@ -42,6 +42,8 @@ class Columns:
         self.broker_name = broker_name
         self.records = memoryview(records)
         self._bytes = np.frombuffer(self.records, dtype=np.uint8)
+        if len(sizes) % SIZES.itemsize:
+            raise MalformedRecord(Rule.COUNT_MISMATCH.name, Rule.COUNT_MISMATCH.sentence, 0)
         self.size: Integers = np.frombuffer(sizes, dtype=SIZES).astype(np.int64)
         ends = np.cumsum(self.size)
         self.start: Integers = ends - self.size

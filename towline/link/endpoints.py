@@ -13,6 +13,7 @@ from towline.errors import InvalidEndpoint
 
 IPC_PATH_SIZE_MAX: Final = 107  # sun_path of Linux holds 108 bytes with the closing NUL
 PORT_MAX: Final = 65_535
+_PORT_DIGITS: Final = 10  # zeros in front may stand there; Python refuses to read thousands
 ROCKETMQ: Final = "rocketmq"  # of name servers, for clients alone: `towline.client.rocketmq` reads the rest
 TLS: Final = "tls"  # to a remoting port; `tls` has what its options mean
 _OPTIONS: Final = ("ca", "cert", "key")
@@ -96,7 +97,7 @@ def _tcp(text: str, rest: str) -> Endpoint:
         host = host[1:-1]
     elif ":" in host:
         raise InvalidEndpoint(text, "an IPv6 address stands in brackets, as in tcp://[::1]:10911")
-    if not (port.isascii() and port.isdecimal()) or int(port) > PORT_MAX:
+    if not (port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS) or int(port) > PORT_MAX:
         raise InvalidEndpoint(text, f"its port {port!r} is not a number from 0 to {PORT_MAX}")
     if not host or any(character.isspace() or character in "/;@" for character in host):
         raise InvalidEndpoint(text, f"{host!r} is no host name or address")

@@ -5,12 +5,17 @@ that receives frames of a megabyte then pays for a page fault, and a zeroed page
 """
 
 import ctypes
-from pathlib import Path
+import errno
+import os
+from functools import cache
 from typing import ClassVar, Final
 
 from towline.limits import MIB
 
-_STATUS: Final = Path("/proc/self/status")
+# Of accept(): the machine, or this process, has no descriptor or memory for who waits.
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_STATUS: Final = "/proc/self/status"
+_STATUS_MAX: Final = 16_384  # bytes; it has some 1,500
 _LIBC: Final = ctypes.CDLL(None)
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
@@ -21,10 +26,17 @@ _FROM_HEAP: Final = 32 * MIB  # the most that glibc takes for this
 
 def anonymous_bytes() -> int:
     """Anonymous memory of this process: buffers of libzmq count, mapped files do not."""
-    for line in _STATUS.read_text(encoding="ascii").splitlines():
-        if line.startswith("RssAnon:"):
+    for line in os.pread(_status_of(os.getpid()), _STATUS_MAX, 0).splitlines():
+        if line.startswith(b"RssAnon:"):
             return int(line.split()[1]) * 1024
     raise OSError(f"{_STATUS} names no RssAnon")
+
+
+@cache
+def _status_of(pid: int) -> int:
+    """The file of the process `pid`, which is this one and not the one that it was forked from. It stays open: who may
+    open no file any more goes on looking."""
+    return os.open(_STATUS, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def trim_memory() -> None:

@@ -200,7 +200,7 @@ class Offer:
             return None
         try:
             return cls(int(facts["size"]), int(facts["generation"]), Path(str(facts["bell"])))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):  # JSON may hold 1e999
             return None
 
 
@@ -334,7 +334,7 @@ class NodeRing:
         """`facts` are those of a ClientRing; `size` and `generation` what it has to have. Raises RingRefused."""
         try:
             pid, ring, bell, token = (int(facts[name]) for name in ("pid", "ring", "bell", "token"))
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):  # JSON may hold 1e999
             raise RingRefused("it is not described") from None
         self.pid = pid
         self.size = size

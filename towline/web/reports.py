@@ -161,6 +161,8 @@ def kind_of(document: Document) -> str | None:
     """What a result is of; None for a file that is none."""
     if {"drill", "passed"} <= document.keys():
         return "drill"
+    if {"faults", "rows", "machine"} <= document.keys():
+        return "fault matrix"
     if {"rows", "goals", "versions"} <= document.keys():
         return "comparison"
     if {"rows", "plan", "versions"} <= document.keys():
@@ -177,6 +179,8 @@ def headline(kind: str, document: Document) -> tuple[str, bool | None]:
     if kind == "drill":
         lost = f"{_text(document.get('acknowledged', 0))} acknowledged, {document.get('lost', '?')} lost"
         return f"{document['drill']}: {lost}", bool(document["passed"])
+    if kind == "fault matrix":
+        return _of_faults(document)
     if kind == "comparison":
         return f"comparison with {', '.join(sorted(document['versions']))}", None
     if kind == "layouts":
@@ -187,6 +191,15 @@ def headline(kind: str, document: Document) -> tuple[str, bool | None]:
         return f"{len(document['figures'])} recorded figures", None
     names = [key for key in ("bench", "what", "name") if isinstance(document.get(key), str)]
     return (str(document[names[0]]) if names else "benchmark"), None
+
+
+def _of_faults(document: Document) -> tuple[str, bool]:
+    """Of the rows that were run. One that failed, or that the machine could not run, is no success."""
+    rows = document["rows"]
+    lost = sum(row["lost"] or 0 for row in rows)
+    injected = sum(row["injected"] for row in rows)
+    passed = bool(rows) and not any(row["failed"] or row["missing"] for row in rows)
+    return f"fault matrix: {len(rows)} rows, {_text(injected)} faults, {_text(lost)} lost", passed
 
 
 def told(kind: str, document: Document) -> dict[str, Any]:

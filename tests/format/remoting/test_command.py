@@ -108,6 +108,7 @@ def test_the_size_of_a_frame_is_known_from_its_first_bytes():
         (b'{"code":"1"}', "a number of 32 bits"),
         (b'{"code":4294967296}', "a number of 32 bits"),
         (b'{"code":true}', "a number of 32 bits"),
+        (b'{"code":' + b"[" * 985 + b"]" * 985 + b"}", "code in the header is a list"),
         (b'{"code":1,"extFields":[1]}', "extFields"),
         (b'{"code":1,"extFields":{"a":{}}}', "header field a"),
         (b'{"code":1,"opaque":1.5}', "opaque"),

@@ -1,16 +1,25 @@
 import errno
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from towline.errors import DiskFull, IdentityMismatch, MalformedFile, StoreNotWritable, SyncFailed
+from towline.errors import (
+    DiskFull,
+    IdentityMismatch,
+    MalformedFile,
+    StoreNotWritable,
+    StoreOfAnotherVersion,
+    SyncFailed,
+)
 from towline.format.files import checkpoint
 from towline.format.files.checkpoint import Checkpoint
 from towline.format.files.durable import Durable
 from towline.format.files.durable_slots import OLD_SIZE, SIZE, SLOT_SIZE, encode, place, torn
 from towline.log.files.store_files import AbortFile, write_atomically
 from towline.log.recovery.quarantine import Quarantine
+from towline.log.state import identity
 from towline.log.state.checkpoint_file import CheckpointFile
 from towline.log.state.durable_file import DurableFile
 from towline.log.state.identity import IdentityFile
@@ -75,9 +84,15 @@ class TestIdentity:
 
     def test_a_later_format_version_is_refused(self, tmp_path: Path) -> None:
         file = IdentityFile(tmp_path)
+        file.path.write_bytes(identity.encode(replace(file.create("orders"), format_version=2)))
+        with pytest.raises(StoreOfAnotherVersion, match="says format version 2, and this program knows 1"):
+            file.load()
+
+    def test_a_format_version_that_does_not_fit_its_check_is_damage(self, tmp_path: Path) -> None:
+        file = IdentityFile(tmp_path)
         file.create("orders")
-        file.path.write_text(file.path.read_text().replace('"format_version": 1', '"format_version": 2'))
-        with pytest.raises(IdentityMismatch, match="format version 2, expected was 1"):
+        file.path.write_text(file.path.read_text().replace('"format_version": 1', '"format_version": 3'))
+        with pytest.raises(MalformedFile, match="do not fit its check"):
             file.load()
 
     def test_a_flipped_bit_of_the_store_id_is_refused(self, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.noting import note
 from tests.log.stores import SEGMENT, Stored, StoreMaker, contents
 from towline.format.record.record import record_size
 from towline.limits import PAGE
@@ -137,11 +138,13 @@ def test_every_subset_of_the_pages_of_a_tail(torn: Torn) -> None:
         missing = [page for number, page in enumerate(pages) if not chosen >> number & 1] + rest
         kept.add(check(torn, missing, again=chosen % 16 == 0))
     assert {0} < kept, "the subsets leave different numbers of records"
+    note(1 << len(pages))
 
 
 def test_one_sector_is_missing(torn: Torn) -> None:
     for number, sector in enumerate(torn.blocks(SECTOR)):
         check(torn, [sector], again=number % 16 == 0)
+    note(len(torn.blocks(SECTOR)))
 
 
 def test_tears_at_sectors(torn: Torn) -> None:
@@ -150,6 +153,7 @@ def test_tears_at_sectors(torn: Torn) -> None:
     for number in range(100):
         share = draw.choice((0.02, 0.1, 0.5))
         check(torn, [sector for sector in sectors if draw.random() < share], again=number % 16 == 0)
+    note(100)
 
 
 def test_queues_and_index_behind_the_watermark_may_be_torn_too(torn: Torn) -> None:
@@ -168,6 +172,7 @@ def test_queues_and_index_behind_the_watermark_may_be_torn_too(torn: Torn) -> No
         assert recovered.end == torn.end_of(log)
         assert {queue.topic: queue.end_offset for queue in recovered.queues} == synced
         assert maker.recover().end == recovered.end
+    note(40)
 
 
 def test_a_durable_offset_file_torn_while_it_was_written(torn: Torn) -> None:
@@ -189,6 +194,7 @@ def test_a_durable_offset_file_torn_while_it_was_written(torn: Torn) -> None:
             data[at : at + cut] = new[at : at + cut]
             torn.template.store.durable.write_bytes(data)
             assert DurableFile(torn.template.root).load() in (before, after)
+    note(len(changed) * len(range(0, SECTOR, 7)))
 
 
 def tear(path: Path, sure: int, draw: random.Random) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.noting import note
 from tests.log.sound import look, sound_store
 from tests.log.stores import SEGMENT, SETTINGS, SLOTS, StoreMaker
 from towline.format.files import index_file
@@ -97,6 +98,7 @@ def test_without_insisting_a_flip_in_a_record_that_keeps_its_property_crc_is_nam
         assert rows, f"seed {SEED}, flip {number}: bit {bit % 8} of byte {at} of {name} was not named: {found}"
         weights[max(row.weight for row in rows)] += 1
     assert set(weights) == {Weight.NOTE, Weight.DAMAGE}
+    note(weights.total(), seed=SEED)
 
 
 def test_every_flip_is_named_or_lies_where_nobody_looks(maker: StoreMaker) -> None:
@@ -122,6 +124,7 @@ def test_every_flip_is_named_or_lies_where_nobody_looks(maker: StoreMaker) -> No
     assert set(named) == set(KINDS)
     assert sum(named.values()) > FLIPS * 3 // 4
     assert look(maker, INSISTS).findings.rows == []
+    note(FLIPS, seed=SEED)
 
 
 def test_every_byte_of_a_record_counts(maker: StoreMaker) -> None:

@@ -5,6 +5,7 @@
 
 import pytest
 
+from tests.faults.noting import note
 from tests.processes.name_cuts import NameCuts
 from tests.processes.nodes import ended
 from tests.processes.tracing import strace
@@ -22,6 +23,7 @@ def cuts(tmp_path):
 @strace
 @pytest.mark.timeout(300)
 def test_names_that_were_not_synced_cost_nothing_that_was_promised(cuts):
-    for at, wanted in ((1, cuts.a_roll), (2, cuts.a_new_queue), (3, cuts.a_unit_file)):
+    kinds = ((1, cuts.a_roll), (2, cuts.a_new_queue), (3, cuts.a_unit_file))
+    for at, wanted in kinds:
         cuts.cut(at, wanted)
-    cuts.finish()
+    note(len(kinds), acknowledged=cuts.finish())

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.faults.noting import note
 from tests.kafka.exchange.test_import_kills import STEPS as IMPORT_STEPS
 from tests.processes.arming import (
     CLEAN_STEPS,
@@ -106,4 +107,5 @@ def test_a_kill_at_this_step_loses_nothing(armed_pair: Pair, arming: Arming, ste
     assert counted.acked == load.count
     # Only what was under way when put died may be stored twice: its outcome was unknown.
     assert counted.doubled <= (WINDOW if duty == "put" else 0), str(counted)
+    note(1, acknowledged=counted.acked, doubled=counted.doubled, seed=seed)
     print(f"\n{step}: {died[0]}; {counted}")

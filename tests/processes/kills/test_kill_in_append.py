@@ -11,6 +11,7 @@ from itertools import product
 
 import pytest
 
+from tests.faults.noting import note
 from tests.processes.arming import Arming
 from tests.processes.load import Load
 from tests.processes.nodes import POOLED, TestNode, check_nothing_is_left, ended, free_port
@@ -120,7 +121,9 @@ def kill_a_load(armed: ArmedNode, way: str, step: str, topic: str) -> None:
         armed.kill_at(step, 3)
         load.finish()
     assert len(load.acked) == load.count
-    assert check_log(armed.node, load) <= WINDOW
+    doubled = check_log(armed.node, load)
+    assert doubled <= WINDOW
+    note(1, acknowledged=load.count, doubled=doubled, seed=load.seed)
 
 
 def kill_deliveries(armed: ArmedNode, step: str, topic: str) -> None:
@@ -145,6 +148,7 @@ def kill_deliveries(armed: ArmedNode, step: str, topic: str) -> None:
     assert found.keys() == keys
     assert found.total() - len(found) <= DELAYED
     check_log(armed.node)
+    note(1, acknowledged=len(keys), doubled=found.total() - len(found))
 
 
 def run(armed_nodes: dict[str, ArmedNode], way: str, step: str, kind: str) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.faults.noting import note
 from tests.processes.load import Load
 from tests.processes.nodes import Pair
 from tests.processes.stored import check_pair
@@ -24,4 +25,5 @@ def test_a_restart_recovers_every_acknowledged_message_and_goes_on(pair: Pair, r
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pair, load)
+    note(1, acknowledged=counted.acked, doubled=counted.doubled, outage_s=max(started), seed=seed)
     print(f"\n{roles}: killed at {at_kill} of {load.count}, served {max(started):.2f} s later; {counted}")

@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 
+from tests.faults.noting import note
 from tests.processes.load import Load
 from tests.processes.nodes import ZYGOTE, Pair
 from tests.processes.stored import check_pair
@@ -43,4 +44,5 @@ def test_a_killed_process_costs_no_acknowledged_message(pair: Pair, role: str, v
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pair, load)
+    note(1, acknowledged=counted.acked, doubled=counted.doubled, outage_s=again_s, seed=seed)
     print(f"\n{role} {victim}: killed at {at_kill} of {load.count}, runs again after {again_s:.2f} s; {counted}")

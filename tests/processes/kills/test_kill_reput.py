@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.faults.noting import note
 from tests.processes.arming import EXTENSION_STEPS, GATHER_STEPS, Arming
 from tests.processes.damage.test_verify_repair import towline
 from tests.processes.nodes import TestNode, ending
@@ -72,6 +73,7 @@ def test_a_kill_at_any_step_of_a_gathered_backlog_leaves_queues_that_are_whole(t
                 arming.arm(f"{step}=kill@1")
             await_killed_and_done(node, arming, before)
         check_sound(node)
+        note(len(GATHER_STEPS))
 
 
 def test_a_kill_between_units_and_entries_leaves_units_that_filters_can_believe(tmp_path: Path, arming: Arming) -> None:
@@ -92,3 +94,4 @@ def test_a_kill_between_units_and_entries_leaves_units_that_filters_can_believe(
             await_killed_and_done(node, arming, before)
         test_bitmaps.check_read(node, expression, passes, (len(EXTENSION_STEPS) + 1) * count)
         check_sound(node)
+        note(len(EXTENSION_STEPS))

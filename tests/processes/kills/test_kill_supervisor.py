@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.faults.noting import note
 from tests.processes.load import Load
 from tests.processes.nodes import Pair
 from tests.processes.stored import check_pair
@@ -28,6 +29,7 @@ def test_nobody_outlives_a_killed_supervisor_and_the_next_start_works(pair: Pair
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pair, load)
+    note(1, acknowledged=counted.acked, doubled=counted.doubled, outage_s=start_s, seed=seed)
     print(f"\n{role}: killed at {at_kill} of {load.count}, all gone after {gone_s:.3f} s; {counted}")
     print(f"{role}: served after {start_s:.2f} s, {starved_s:.2f} s of which the machine was busy with something else")
     assert start_s - starved_s <= NEXT_START_MAX_S

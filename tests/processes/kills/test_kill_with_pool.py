@@ -9,6 +9,7 @@ import zlib
 
 import pytest
 
+from tests.faults.noting import note
 from tests.processes.arming import POOL_STEPS, Arming
 from tests.processes.load import Load
 from tests.processes.nodes import SEGMENT, ZYGOTE, Pair, check_nothing_is_left
@@ -40,6 +41,7 @@ def test_a_killed_process_costs_no_acknowledged_message(pooled_pair: Pair, victi
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pooled_pair, load)
+    note(1, acknowledged=counted.acked, doubled=counted.doubled, outage_s=again_s, seed=load.seed)
     print(f"\n{victim}: killed at {at_kill} of {load.count}, runs again after {again_s:.2f} s; {counted}")
 
 
@@ -55,6 +57,7 @@ def test_a_killed_node_costs_no_acknowledged_message(pooled_pair: Pair, roles: s
     load.finish()
     assert len(load.acked) - at_kill >= 1000
     counted = check_pair(pooled_pair, load)
+    note(1, acknowledged=counted.acked, doubled=counted.doubled, outage_s=max(started), seed=load.seed)
     print(f"\n{roles}: killed at {at_kill} of {load.count}, served {max(started):.2f} s later; {counted}")
 
 
@@ -72,6 +75,7 @@ def test_a_kill_at_this_step_loses_nothing(pooled_pair: Pair, arming: Arming, st
     counted = check_pair(pooled_pair, load)
     assert node.positions.duty(Duty.named(duty)).pid != before
     assert (counted.acked, counted.doubled) == (count, 0)
+    note(1, acknowledged=counted.acked, doubled=counted.doubled, seed=load.seed)
     print(f"\n{step}: {counted}")
 
 

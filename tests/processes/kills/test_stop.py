@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.faults.noting import note
 from tests.processes.load import BODY_SIZE, Load
 from tests.processes.nodes import SEGMENT, ZYGOTE, Pair, TestNode, check_nothing_is_left, ending, processes_of
 from tests.processes.stopping import stopped
@@ -121,6 +122,7 @@ def test_a_stop_under_load_is_clean_and_the_next_start_has_nothing_to_recover(pa
     load.finish()
     counted = check_pair(pair, load)
     assert counted.doubled == 0, "a message that was stored was not answered before the stop"
+    note(1, acknowledged=counted.acked, doubled=counted.doubled, outage_s=took + start_s, seed=seed)
     print(
         f"\n{role}, {signals} SIGTERM at {at_stop} of {load.count}: {took:.2f} s, again in {start_s:.2f} s; {counted}"
     )

@@ -19,7 +19,7 @@ from towline.node.peers.peer_client import ask_peers
 from towline.node.peers.peer_server import PROMISE
 from towline.node.process.context import open_node
 from towline.node.report.status import read_status
-from towline.node.roles.promise import load_promise
+from towline.node.roles.promise import Promise, load_promise
 from towline.runtime.positions import Counter, Duty, Position
 
 STORE = "ab" * 16
@@ -136,7 +136,7 @@ def test_an_empty_peer_that_promised_another_deposes_the_master(tmp_path):
             slave.greet()
         slave.close()
         assert caught.value.code == "EPOCH"
-        assert load_promise(node.store) == (number_of(9, 2), 2)
+        assert load_promise(node.store) == Promise(number_of(9, 2), 2)
         assert "send exited" not in node.store.node_log.read_text()
 
 

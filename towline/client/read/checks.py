@@ -42,6 +42,8 @@ def parsed(sizes: Buffer, records: Buffer, topic: str, queue_id: int, broker_nam
     try:
         return Checked(Columns(sizes, records, queue_id=queue_id, broker_name=broker_name))
     except MalformedRecord as error:
+        if len(sizes) % SIZES.itemsize:
+            raise
         ends = np.cumsum(np.frombuffer(sizes, dtype=SIZES).astype(np.int64))
         row = int(np.searchsorted(ends, error.at, side="right"))
         if row >= len(ends) or int(ends[-1]) != memoryview(records).nbytes:

@@ -22,6 +22,8 @@ NODES: Final = 256  # numbers of a term
 ENTRIES_MAX: Final = 256  # of a list; it goes into one greeting
 _CRC_BITS: Final = 0x7FFFFFFF
 _INT64_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 19
+_SHOWN_MAX: Final = 80  # characters of a line that is refused
 
 
 class Epoch(NamedTuple):
@@ -148,8 +150,8 @@ def decode(data: bytes, path: str) -> Epochs:
     while rows and not rows[-1]:
         rows.pop()
     for number, text in ((1, head), (2, crc)):
-        if not text.isdecimal():
-            raise MalformedFile(path, f"line {number} should be a number, it is {text!r}")
+        if not _is_number(text):
+            raise MalformedFile(path, f"line {number} should be a number, it is {text[:_SHOWN_MAX]!r}")
     if int(head) != len(rows):
         raise MalformedFile(path, f"line 1 promises {head} entries, {len(rows)} follow")
     lines = data.split(b"\n", 2)[2] if data.count(b"\n") >= 2 else b""
@@ -164,6 +166,11 @@ def decode(data: bytes, path: str) -> Epochs:
 
 def _pair(text: str, line: int, path: str) -> tuple[int, int]:
     number, dash, start = text.partition("-")
-    if not (dash and number.isdecimal() and start.isdecimal()):
-        raise MalformedFile(path, f"line {line} should be epoch-startOffset, it is {text!r}")
+    if not (dash and _is_number(number) and _is_number(start)):
+        raise MalformedFile(path, f"line {line} should be epoch-startOffset, it is {text[:_SHOWN_MAX]!r}")
     return int(number), int(start)
+
+
+def _is_number(text: str) -> bool:
+    """Of 64 bits about: Python refuses to read thousands of digits."""
+    return text.isdecimal() and len(text) <= _DIGITS_MAX

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 OFFSET_TABLE: Final = "offsetTable"
-_INTEGER: Final = re.compile(r"-?[0-9]+")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 def dumps_fastjson(content: Mapping[str, Any]) -> str:

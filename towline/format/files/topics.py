@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from towline.errors import IllegalTopic, MalformedFile
+from towline.format.finite import finite, no_number
 from towline.limits import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 
 PERM_INHERIT: Final = 1
@@ -40,6 +41,7 @@ SYSTEM_PREFIXES: Final = ("RMQ_SYS_", "rmq_sys_")
 # Topics of a consumer group. They are made with one queue whatever the settings say of other topics.
 GROUP_PREFIXES: Final = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
 
+DEPTH_MAX: Final = 64  # objects and lists in each other, of a file; RocketMQ's have five
 _DIGITS_MAX: Final = 19  # of an attribute that is a number
 _LEGAL: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _WITH_DOTS: Final = re.compile(r"[%|a-zA-Z0-9_-][%|a-zA-Z0-9_.-]*")  # a dot in front would hide the directory
@@ -219,12 +221,22 @@ def loads_fastjson(text: str, path: str) -> dict[str, Any]:
     Raises MalformedFile, with `path`, for anything else.
     """
     try:
-        content = json.loads(_BARE_KEY.sub(_quoted, text))
+        content = json.loads(_BARE_KEY.sub(_quoted, text), parse_float=finite, parse_constant=no_number)
     except (ValueError, RecursionError) as problem:
         raise MalformedFile(path, f"it is not JSON ({problem})") from problem
     if not isinstance(content, dict):
         raise MalformedFile(path, "it is not a JSON object")
+    if not _is_shallow(content, DEPTH_MAX):
+        raise MalformedFile(path, f"its objects and lists are nested deeper than {DEPTH_MAX}")
     return content
+
+
+def _is_shallow(value: Any, levels: int) -> bool:
+    """Whether a value can be written again, at whatever depth of calls."""
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return levels > 0 and all(_is_shallow(each, levels - 1) for each in inner)
 
 
 def _quoted(found: re.Match[str]) -> str:

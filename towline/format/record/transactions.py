@@ -38,6 +38,7 @@ IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 OUTCOME: Final = "TOWLINE_OUTCOME"
 STORED: Final = "TOWLINE_STORED"  # ms since 1970
 DIGITS_MAX: Final = 18
+_QUEUE_MAX: Final = 2**31 - 1
 
 
 class Outcome(Enum):
@@ -94,7 +95,7 @@ def read_half(record: Record) -> Half:
         group=found.get(PRODUCER_GROUP, ""),
         unique_key=found.get(UNIQ_KEY, ""),
         topic=found.get(REAL_TOPIC, ""),
-        queue_id=_number(found, REAL_QID, 0),
+        queue_id=_number(found, REAL_QID, 0, _QUEUE_MAX),
         stored_ms=_number(found, STORED, record.store_timestamp),
         checks=_number(found, CHECK_TIMES, 0),
         immunity_ms=1000 * immunity if immunity >= 0 else -1,
@@ -208,9 +209,10 @@ def _with(properties: bytes, changed: Mapping[str, str]) -> bytes:
     return property_crc.appended(whole) if crc else whole
 
 
-def _number(found: Mapping[str, str], name: str, otherwise: int) -> int:
+def _number(found: Mapping[str, str], name: str, otherwise: int, most: int = 10**DIGITS_MAX) -> int:
     text = found.get(name, "")
-    return int(text) if _is_number(text) else otherwise
+    number = int(text) if _is_number(text) else otherwise
+    return number if number <= most else otherwise
 
 
 def _is_number(text: str) -> bool:

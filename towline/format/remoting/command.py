@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeGuard
 
 import orjson
 
@@ -169,16 +169,16 @@ def _from_json(header: bytes, body: Buffer) -> Command:
     if not isinstance(found, dict) or len(found) > FIELDS_MAX:
         raise MalformedFrame(f"extFields is no object of at most {FIELDS_MAX} members")
     fields = {name: _text_of(name, value) for name, value in found.items() if value is not None}
-    language = members.get("language", "JAVA")
+    language, version, remark = members.get("language", "JAVA"), members.get("version"), members.get("remark")
     return Command(
         _integer(members, "code"),
         _integer(members, "opaque", 0),
         _integer(members, "flag", 0),
-        str(members.get("remark") or ""),
+        remark if isinstance(remark, str) else "",
         fields,
         body,
         Form.JSON,
-        _integer(members, "version", 0),
+        version if _is_integer(version) else 0,
         language if isinstance(language, str) else "OTHER",
     )
 
@@ -196,9 +196,15 @@ def _text_of(name: str, value: Any) -> str:
 
 def _integer(members: Mapping[str, Any], name: str, default: int | None = None) -> int:
     value = members.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not -(1 << 31) <= value < 1 << 31:
-        raise MalformedFrame(f"{name} in the header is {value!r}; a number of 32 bits is wanted")
-    return int(value)
+    if not _is_integer(value):
+        shown = repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+        raise MalformedFrame(f"{name} in the header is {shown}; a number of 32 bits is wanted")
+    return value
+
+
+def _is_integer(value: Any) -> TypeGuard[int]:
+    """Whether it is a number of 32 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(1 << 31) <= value < 1 << 31
 
 
 def _to_json(command: Command) -> bytes:

@@ -61,7 +61,7 @@ def subscription_of(said: Any) -> tuple[str, SubscriptionData]:
             kind = said.get("expressionType") or TAG
             version = said.get("subVersion", 0)
             if kind not in (TAG, SQL92) or not isinstance(version, int) or len(expression) > EXPRESSION_MAX:
-                raise MalformedFrame(f"the subscription to {topic!r} has the expressionType {str(kind)[:20]!r}")
+                raise MalformedFrame(f"the subscription to {topic!r} has the expressionType {_shown(kind)}")
             return topic, SubscriptionData(expression, kind, version)
     raise MalformedFrame("a subscription has a topic and a subString")
 
@@ -70,11 +70,16 @@ def _consumer(item: Any) -> ConsumerData:
     group = _name(item)
     model = item.get("messageModel", CLUSTERING)
     if model not in (CLUSTERING, BROADCASTING):
-        raise MalformedFrame(f"the group {group!r} has the messageModel {str(model)[:20]!r}")
+        raise MalformedFrame(f"the group {group!r} has the messageModel {_shown(model)}")
     names = ("consumeType", "messageModel", "consumeFromWhere")
-    facts = {name: str(item[name])[:NAME_MAX] for name in names if name in item}
+    facts = {name: str(item[name])[:NAME_MAX] for name in names if isinstance(item.get(name), str | int | float)}
     subscriptions = dict(subscription_of(each) for each in _items(item, "subscriptionDataSet", TOPICS_MAX))
     return ConsumerData(group, model, facts, subscriptions)
+
+
+def _shown(value: Any) -> str:
+    """As it stands in a refusal: what is no text may be nested deeper than `repr` goes."""
+    return repr(value[:20]) if isinstance(value, str) else type(value).__name__
 
 
 def _items(said: Mapping[str, Any], name: str, most: int) -> list[Any]:

@@ -9,12 +9,14 @@ import re
 from typing import Any, Final
 
 from towline.errors import MalformedFrame
+from towline.format.finite import finite, no_number
 from towline.format.wire.frames import Buffer
 
 DEPTH_MAX: Final = 32
+KEY_MAX: Final = 4_096  # characters of a key that is an object; one in another doubles with each level
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _PLAIN_KEY: Final = re.compile(r"-?\w+")
-_SCAN: Final = json.JSONDecoder().raw_decode
+_SCAN: Final = json.JSONDecoder(parse_float=finite, parse_constant=no_number).raw_decode
 
 
 def loads(data: Buffer) -> Any:
@@ -24,7 +26,7 @@ def loads(data: Buffer) -> Any:
     except UnicodeDecodeError:
         raise MalformedFrame("a body is no UTF-8") from None
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=finite, parse_constant=no_number)
     except (ValueError, RecursionError):
         pass  # then it is read by the rules above
     try:
@@ -77,7 +79,12 @@ def _object(text: str, at: int, depth: int) -> tuple[dict[str, Any], int]:
 def _key(text: str, at: int, depth: int) -> tuple[str, int]:
     if text[at] in '{"':
         key, at = _value(text, at, depth + 1)
-        return key if isinstance(key, str) else json.dumps(key, sort_keys=True), at
+        if isinstance(key, str):
+            return key, at
+        named = json.dumps(key, sort_keys=True)
+        if len(named) > KEY_MAX:
+            raise ValueError
+        return named, at
     plain = _PLAIN_KEY.match(text, at)
     if plain is None:
         raise ValueError

@@ -70,14 +70,19 @@ def sendables(data: Buffer, count: int) -> list[Sendable]:
 
 
 def of_form(record: Sendable, broker: str) -> Sendable | Recall:
-    """What a record of a form asks for, of the broker of this name."""
+    """What a record of a form asks for, of the broker of this name. Raises MalformedRecord."""
     if record.topic not in FORM_TOPICS:
         return record
     pairs = names.decode(record.properties)
-    topic, queue_id = pairs.pop(names.REAL_TOPIC), int(pairs.pop(names.REAL_QID))
-    key = pairs.pop(TIMER_DEL_UNIQKEY, "")
-    if key:
-        return Recall(RecallHandle(topic, broker, int(pairs[TIMER_DELIVER_MS]), key))
+    try:
+        topic, queue_id = pairs.pop(names.REAL_TOPIC), int(pairs.pop(names.REAL_QID))
+        key = pairs.pop(TIMER_DEL_UNIQKEY, "")
+        if key:
+            return Recall(RecallHandle(topic, broker, int(pairs[TIMER_DELIVER_MS]), key))
+    except (KeyError, ValueError):
+        raise MalformedRecord(
+            Rule.REAL_TOPIC.name, "the properties of its form are missing, or no numbers", 0
+        ) from None
     pairs.pop(TIMER_OUT_MS, None)
     sys_flag = record.sys_flag & ~TRANSACTION_MASK
     if record.topic == HALF_TOPIC:
@@ -143,12 +148,16 @@ def _sendable(view: memoryview, at: int) -> Sendable:
     if sys_flag & _FAMILIES or not LAYOUT.size < size <= len(view) - at or topic_begin + 2 > at + size:
         raise MalformedRecord(Rule.COUNT_MISMATCH.name, Rule.COUNT_MISMATCH.sentence, at)
     topic_end = topic_begin + int.from_bytes(view[body_end:topic_begin], "big")
-    (length,) = _LENGTH.unpack_from(view, topic_end)
     properties_begin = topic_end + _LENGTH.size
-    if properties_begin + length != at + size:
+    length = int.from_bytes(view[topic_end:properties_begin], "big")
+    if body_size < 0 or properties_begin + length != at + size:
         raise MalformedRecord(Rule.COUNT_MISMATCH.name, Rule.COUNT_MISMATCH.sentence, at)
+    try:
+        topic = str(view[topic_begin:topic_end], "utf-8")
+    except UnicodeDecodeError:
+        raise MalformedRecord(Rule.TOPIC_FORM.name, "the topic is no UTF-8", at) from None
     return Sendable(
-        str(view[topic_begin:topic_end], "utf-8"),
+        topic,
         queue_id,
         flag,
         sys_flag,

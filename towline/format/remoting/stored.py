@@ -34,6 +34,7 @@ TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
 _KEY_SIZE: Final = 16  # bytes; RocketMQ's own keys have as many
 _HANDLE_VERSION: Final = "v1"
 _S: Final = 1_000  # ms
+_LEVEL_DIGITS: Final = 9
 _LEFT_OUT: Final = frozenset(
     name
     for name, rule in names.RESERVED.items()
@@ -152,9 +153,14 @@ def _form(
     if times:
         deliver_at = _deliver_at(times, now_ms, broker)
         return cancelling(topic, queue_id, deliver_at, key) if key else timed(topic, queue_id, deliver_at)
-    if level.isascii() and level.isdecimal() and int(level) > 0:
-        return delayed(topic, queue_id, int(level), broker.levels)
+    if level.isascii() and level.isdecimal() and (number := _level(level)) > 0:
+        return delayed(topic, queue_id, number, broker.levels)
     return None
+
+
+def _level(digits: str) -> int:
+    """A level of the delay: of more digits than any has, the first ones, which are above every level too."""
+    return int(digits.lstrip("0")[:_LEVEL_DIGITS] or "0")
 
 
 def _deliver_at(times: dict[str, str], now_ms: int, broker: BrokerFacts) -> int:

@@ -13,8 +13,8 @@ from typing import Any, Final
 from towline.errors import TowlineError, end_of_log
 
 _UNITS: Final = {"_ms": "ms", "_bytes": "B"}
-_SENTENCE: Final = re.compile(r"cause=(\w+)((?: \w+=-?\d+(?:ms|B)?)*)(?:: (.*))?", re.DOTALL)
-_NUMBER: Final = re.compile(r" (\w+)=(-?\d+)(ms|B)?")
+_SENTENCE: Final = re.compile(r"cause=(\w+)((?: \w+=-?[0-9]{1,19}(?:ms|B)?)*)(?:: (.*))?", re.DOTALL)
+_NUMBER: Final = re.compile(r" (\w+)=(-?[0-9]{1,19})(ms|B)?")
 
 
 class Cause(IntEnum):

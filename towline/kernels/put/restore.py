@@ -128,6 +128,8 @@ def _look(log: Bytes, at: int, size: int, with_crc: bool, row: Any) -> int:
         return Rule.MAGIC.value
     end = at + size
     body_at = at + HEAD_SIZE + hosts_more(load_u32(log, at + SYS_FLAG))
+    if body_at > end:
+        return Rule.ENDS_INSIDE.value
     rule, body_size, _, _, properties_at = parts(log, at, end, magic, body_at)
     if rule != Rule.OK:
         return rule

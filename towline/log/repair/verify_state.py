@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from towline.errors import IdentityMismatch, MalformedFile
+from towline.errors import MalformedFile
 from towline.format.files import checkpoint as checkpoint_format
 from towline.format.files import durable_slots
 from towline.format.files.checkpoint import CHECKED_SIZE, Checkpoint
@@ -122,6 +122,7 @@ def verify_times(store: Store, found: Checkpoint, last_store_timestamp: int, fin
 
 
 def verify_identity(store: Store, findings: Findings) -> None:
+    """Raises StoreOfAnotherVersion: what this program finds in such a store means nothing."""
     path = store.identity
     file = identity.IdentityFile(store.root)
     if not path.exists():
@@ -132,7 +133,7 @@ def verify_identity(store: Store, findings: Findings) -> None:
     data = path.read_bytes()
     try:
         found = file.load()
-    except (MalformedFile, IdentityMismatch) as error:
+    except MalformedFile as error:
         rule = "IDENTITY_CHECK" if "check" in error.describe() else "IDENTITY"
         findings.add(path, 0, len(data), rule, error.describe())
         return

@@ -1,7 +1,8 @@
 """`identity.json`: the cluster and the id of the log that a store holds.
 
 The store id names a log, not a directory: a master creates it, and its slaves adopt it while their own log is empty.
-`check` is a CRC-32 of the other members: one flipped bit would make it another log's.
+`check` is a CRC-32 of the other members: one flipped bit would make it another log's, or another version's. It is made
+in the same way by every version of the format.
 """
 
 import json
@@ -11,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from towline.errors import IdentityMismatch, MalformedFile
+from towline.errors import IdentityMismatch, MalformedFile, StoreOfAnotherVersion
 from towline.log.files.store_files import write_atomically
 
 NAME: Final = "identity.json"
@@ -35,7 +36,7 @@ def encode(identity: Identity) -> bytes:
 
 def _check(identity: Identity) -> str:
     covered = f"{identity.format_version}\n{identity.cluster}\n{identity.store_id}"
-    return f"{zlib.crc32(covered.encode()):08x}"
+    return f"{zlib.crc32(covered.encode('utf-8', 'surrogatepass')):08x}"
 
 
 class IdentityFile:
@@ -45,24 +46,25 @@ class IdentityFile:
         self.path = store / NAME
 
     def load(self) -> Identity | None:
-        """The identity; None for a store without, as a real broker's. Raises MalformedFile, IdentityMismatch."""
+        """The identity; None for a store without, as a real broker's. Raises MalformedFile, StoreOfAnotherVersion."""
         try:
             content = json.loads(self.path.read_bytes())
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MalformedFile(str(self.path), f"it is not JSON: {error}") from error
         try:
             version, cluster, store_id = content["format_version"], content["cluster"], content["store_id"]
             valid = isinstance(cluster, str) and len(bytes.fromhex(store_id)) == STORE_ID_BYTES
         except (KeyError, TypeError, ValueError) as error:
             raise MalformedFile(str(self.path), f"no identity can be read from it: {error!r}") from error
-        if version != FORMAT_VERSION:
-            raise IdentityMismatch(str(self.path), "format version", str(version), str(FORMAT_VERSION))
+        identity = Identity(format_version=version, cluster=cluster, store_id=store_id)
+        sound = content.get("check", _check(identity)) == _check(identity)
+        if sound and version != FORMAT_VERSION:
+            raise StoreOfAnotherVersion(str(self.path), "format version", str(version), str(FORMAT_VERSION))
         if not valid:
             raise MalformedFile(str(self.path), "its store id is not 32 hexadecimal digits")
-        identity = Identity(cluster=cluster, store_id=store_id)
-        if content.get("check", _check(identity)) != _check(identity):
+        if not sound:
             raise MalformedFile(str(self.path), "its members do not fit its check")
         return identity
 

@@ -120,7 +120,7 @@ def record_of(facts: dict[str, Any], where: str) -> InSyncRecord:
         members = [int(node) for node in facts["members"]]
         numbers = [int(facts[name]) for name in ("epoch", "version", "master")]
         floor = int(facts.get("floor", FLOOR_UNKNOWN))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:  # JSON may hold 1e999
         raise MalformedFile(where, f"it is no in-sync set: {error!r}") from None
     if not all(0 <= node <= NODE_MAX for node in members) or min(numbers) < 0:
         raise MalformedFile(where, f"no node has one of the ids {members}, or a number is below 0: {numbers}")

@@ -88,7 +88,7 @@ def report_of(facts: Mapping[str, Any]) -> Report:
             floor=int(facts.get("floor", FLOOR_UNKNOWN)),
             promised_floor=int(facts.get("promised_floor", FLOOR_UNKNOWN)),
         )
-    except (KeyError, TypeError, ValueError, MalformedFile) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, MalformedFile) as error:
         raise MalformedFrame(f"a node's report of itself lacks a fact or has a wrong one: {error!r}") from None
 
 

@@ -1,0 +1,95 @@
+"""What came of each row of a run, and the file that keeps it."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from .plan import ROOT, WANTED, Row
+
+KEPT: Final = ROOT / "build/faults"  # of each form the run that is under way, or was broken off
+RECORDED: Final = ROOT / "loadtest/results/faults.json"  # what the page shows
+SUMS: Final = ("injected", "acknowledged", "lost", "given_up", "doubled", "wrong_bytes")
+
+
+@dataclass
+class Outcome:
+    """Of one row. A count is None where none of its tests counts it.
+
+    `missing`: reasons why tests or drills of it could not run on this machine. `failed`: a sentence for each that did.
+    """
+
+    row: str
+    injected: int = 0
+    acknowledged: int | None = None
+    lost: int | None = None
+    given_up: int | None = None
+    doubled: int | None = None
+    wrong_bytes: int | None = None
+    outage_s: float | None = None
+    passed: int = 0
+    seeds: list[int] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    load: float = 0.0
+    at: str = ""
+
+    def add(self, facts: Mapping[str, Any]) -> None:
+        """What a test noted, or a drill reported."""
+        for name in SUMS:
+            if (more := facts.get(name)) is not None:
+                setattr(self, name, (getattr(self, name) or 0) + more)
+        if (outage := facts.get("outage_s")) is not None:
+            self.outage_s = round(max(self.outage_s or 0.0, outage), 3)
+        if facts.get("seed") is not None:
+            self.seeds.append(facts["seed"])
+
+    def miss(self, reasons: Iterable[str]) -> None:
+        self.missing = sorted({*self.missing, *reasons})
+
+    @property
+    def verdict(self) -> str:
+        """A row of which anything failed, or could not run, is no success."""
+        if self.failed:
+            return "failed"
+        return "in part" if self.missing and self.passed else "not run" if self.missing else "passed"
+
+
+class Results:
+    """The file of a run of one form, as far as it went, below a directory."""
+
+    def __init__(self, directory: Path, form: str, *, fresh: bool = False) -> None:
+        self._path = directory / f"{form}.json"
+        self.known: dict[str, Any] = {"faults": form, "machine": {}, "rows": []}
+        if self._path.exists() and not fresh:
+            self.known = json.loads(self._path.read_text(encoding="utf-8"))
+
+    def has_passed(self, name: str) -> bool:
+        return any(Outcome(**row).verdict == "passed" for row in self.known["rows"] if row["row"] == name)
+
+    def add(self, outcome: Outcome, machine: Mapping[str, Any]) -> None:
+        self.known["machine"] = dict(machine)
+        rows = [row for row in self.known["rows"] if row["row"] != outcome.row]
+        self.known["rows"] = sorted([*rows, asdict(outcome)], key=lambda row: int(row["row"][1:]))
+        write(self._path, self.known)
+
+
+def write(path: Path, document: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_suffix(".new")
+    made.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    made.replace(path)
+
+
+def outcomes_of(document: Mapping[str, Any]) -> dict[str, Outcome]:
+    return {row["row"]: Outcome(**row) for row in document["rows"]}
+
+
+def reached(rows: Sequence[Row], outcomes: Mapping[str, Outcome]) -> dict[str, int]:
+    """How many of each kind that a whole run wants were injected."""
+    return {
+        counts: sum(outcomes[row.name].injected for row in rows if row.counts == counts and row.name in outcomes)
+        for counts in WANTED
+    }
