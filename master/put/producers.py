@@ -17,6 +17,7 @@ import numpy as np
 from towline.errors import CorruptLog, MalformedFrame, NotInLog, ProducerFenced, TooManyQueues
 from towline.format.record import property_crc, sequence
 from towline.format.record.rules import Rule
+from towline.format.record.sequence_columns import find
 from towline.format.wire.frames import Group
 from towline.format.wire.status import PutStatus
 from towline.kernels.base.directory import QueueDirectory
@@ -136,7 +137,7 @@ class Producers:
 def recover_batch(table: Sequences, batch: Batch, directory: QueueDirectory) -> None:
     """Takes over the last record of each epoch in each queue of a batch, in the log's order."""
     ends = batch.rows["phy"] - batch.base + batch.rows["size"]
-    found = [sequence.find(batch.log, ends - more) for more in (0, property_crc.SIZE)]
+    found = [find(batch.log, ends - more) for more in (0, property_crc.SIZE)]
     if not any(len(each.rows) for each in found):
         return
     rows, producers, epochs, numbers = map(np.concatenate, zip(*found, strict=True))

@@ -35,7 +35,7 @@ from towline.limits import KIB, MIB, REQUEST_SIZE_MAX
 from towline.link.endpoints import parse
 from towline.link.unclosed import on_drop
 
-from .errors import AskRefused, ResultPending, UnknownGroup
+from .errors import AskRefused, NotIdempotent, ResultPending, UnknownGroup
 from .message import Message, ReceivedMessage
 from .request import PendingReply, PushedReplies, ReadReplies, Replies, Requester, reply_topic
 from .values import Propagator, Serializer, prepared, serializer_of, tracer_of
@@ -65,6 +65,10 @@ class Producer:
     retries              further attempts after the first; every one sends the same bytes with the same unique keys.
                          A refusal that says when to come back stored nothing and costs no attempt; with 0 it ends there
     retry_unpromised     send again what was stored, but not promised (FLUSH_DISK_TIMEOUT, ...): makes doubles
+    idempotent           no attempt stores a message twice, whatever became of the ones before; what was not promised
+                         is sent again too. One batch of a queue is under way at a time. A producer with a `name`
+                         fences an earlier one of that name: ProducerFenced there. Nothing that is delivered later, nothing
+                         to brokers of RocketMQ: NotIdempotent. docs/concepts.md says what is promised
     compression          zlib, lz4, zstd, or None; for bodies above `compress_above` bytes
     serve                endpoint that replies to requests are read from; found through the node by default
     check_crcs           the bodies of replies are compared with their CRC, as a consumer does
@@ -74,7 +78,7 @@ class Producer:
                          as the properties `traceparent` and `tracestate`, for `towline.client.tracing.extract`, unless
                          it has them. Or a propagator in the place of W3C's. Bulk calls send none
 
-    Raises InvalidEndpoint, ValueError, MissingPackage. Nothing is connected before the first message.
+    Raises InvalidEndpoint, NotIdempotent, ValueError, MissingPackage. Nothing is connected before the first message.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Producer:
         delivery_timeout_ms: int = 30_000,
         retries: int = 16,
         retry_unpromised: bool = False,
+        idempotent: bool = False,
         compression: str | None = "zlib",
         compress_above: int = COMPRESS_ABOVE,
         serve: Endpoints = "",
@@ -109,11 +114,15 @@ class Producer:
             raise ValueError("in_flight_max and buffer_bytes_max are at least 1, retries and linger_ms at least 0")
         self._timeout_ms, self._room_ms, self._batch_bytes_max = delivery_timeout_ms, send_timeout_ms, batch_bytes_max
         born_host = Host(_own_address(found[0].first), 0)
-        origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above))
-        rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, retry_unpromised, take_timeout_ms)
+        unique = name if idempotent else None
+        origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above), unique)
+        insists = retry_unpromised or idempotent
+        rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, insists, take_timeout_ms)
         facts = own_facts("producer", name or f"producer-{os.getpid()}", cluster)
         self._client_id = f"{os.getpid()}@{os.urandom(12).hex()}"
         self._at_brokers = is_broker(found[0])
+        if self._at_brokers and idempotent:
+            raise NotIdempotent("messages to brokers of RocketMQ")
         if self._at_brokers:
             facts["client"] = self._client_id  # by which all brokers know who waits for replies
         share = max(1, buffer_bytes_max // len(found))
@@ -360,8 +369,11 @@ class Producer:
     def send_records(self, topic: str, queue_id: int, records: bytes, count: int) -> SendFuture:
         """Sends `count` records that are encoded already, back to back, all of this topic and queue.
 
-        The topic may be one of `towline.format.record.forms`, when a topic's `route` was asked for before.
+        The topic may be one of `towline.format.record.forms`, when a topic's `route` was asked for before. Raises
+        NotIdempotent.
         """
+        if self._session.is_idempotent:
+            raise NotIdempotent("records that were encoded elsewhere")
         session, route = (self._session, self.form_route(topic)) if topic in FORM_TOPICS else self._next_place(topic)
         return session.accumulator.add_many(route, queue_id, records, count, "")
 

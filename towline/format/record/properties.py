@@ -93,9 +93,7 @@ RESERVED: Final[Mapping[str, Rule]] = {
 OF_THE_STORE: Final = (CRC32, SEQUENCE)  # what a record is kept by: no reader of the message sees it
 # What a client library leaves out of a message: it says where another message stood.
 NEVER_STORED: Final = frozenset(
-    name
-    for name, rule in RESERVED.items()
-    if rule in (Rule.PROPERTY_NEVER_STORED, Rule.SEQUENCE_MISPLACED)
+    name for name, rule in RESERVED.items() if rule in (Rule.PROPERTY_NEVER_STORED, Rule.SEQUENCE_MISPLACED)
 )
 
 
