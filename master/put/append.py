@@ -309,10 +309,12 @@ class Appender:
         claim = self.producers.claim_of(row.records, row.records_size, groups[0])
         if claim is None:
             return broken_order()
-        unstored = self.producers.judge(claim)
+        state = self._state
+        unstored = self.producers.judge(claim, state.store_timestamp)
         if unstored is None:
             self._claim = claim, self._queues.next_of(*claim.queue)
-            self._state.judged = 1
+            state.store_timestamp = max(state.store_timestamp, claim.begun_ms)
+            state.judged = 1
         return unstored
 
     def _note_claim(self, row: Any) -> None:

@@ -1,10 +1,10 @@
 """Idempotent producers at put: what their requests claim is read and judged, and the table is recovered from the log.
 
 The table (`sequences`) stands in memory alone: the log is the truth. Put reads it again from there when it is first
-asked by such a producer, so a node that has none does nothing for them, and not when it starts: whatever was stored
-since then came through this process. It reads the last RECOVERED_BYTES before the log's end as this process found it,
-from the begin of a segment on; what stands before is forgotten. So kill -9, a torn tail that recovery has cut, a repair,
-retention and the promotion of a slave need no rule of their own: the table says what the log says.
+asked by such a producer, not when it starts, so a node without them does nothing; whatever was stored since
+then came through this process. It reads the last RECOVERED_BYTES before the log's end as this process found it,
+from the begin of a segment on; what stands before is forgotten. So kill -9, a torn tail that recovery has cut, a
+repair, retention and the promotion of a slave need no rule of their own: the table says what the log says.
 """
 
 import secrets
@@ -54,8 +54,9 @@ class Producers:
         return self._known
 
     def begin(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Answers who asks for an epoch: with `producer` and `epoch` for the next one of a producer that has one, with a
-        `name` for that producer, otherwise for a new one. Raises ProducerFenced, MalformedFrame."""
+        """Answers who asks for an epoch: with `producer` and `epoch` for the next one of a producer that has one, with
+        a `name` for the producer of that name, with an empty one for a new producer. Raises ProducerFenced,
+        MalformedFrame."""
         match question:
             case {"producer": int(producer), "epoch": int(epoch)} if 0 <= producer <= sequence.PRODUCER_MAX:
                 pass
@@ -81,11 +82,11 @@ class Producers:
             return None
         return Claim(first.producer, first.epoch, first.number, group.count, size, (group.topic, group.queue_id))
 
-    def judge(self, claim: Claim) -> Refusal | Repeat | None:
-        """None where the claim is new and may be stored."""
+    def judge(self, claim: Claim, now_ms: int) -> Refusal | Repeat | None:
+        """None where the claim is new and may be stored. `now_ms`: the time that the log would get."""
         with self._lock:
             table = self._table
-            verdict = table.judge(claim)
+            verdict = table.judge(claim, now_ms)
             match verdict:
                 case Verdict.NEW:
                     return None
@@ -101,10 +102,10 @@ class Producers:
                     return Refusal(PutStatus.OUT_OF_ORDER_SEQUENCE, sentence)
             return verdict
 
-    def stored(self, claim: Claim, queue_offset: int, end: int, now_ms: int) -> None:
+    def stored(self, claim: Claim, queue_offset: int, end: int, stored_ms: int) -> None:
         """The claim is stored: its first record at this offset, and the log ends behind its last one."""
         with self._lock:
-            self._table.stored(claim, queue_offset, end, now_ms)
+            self._table.stored(claim, queue_offset, end, stored_ms)
 
     def _place(self, end: int) -> sequence.Place | None:
         return sequence.decode(bytes_from(end - self._crc_size - sequence.SIZE, sequence.SIZE))

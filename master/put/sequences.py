@@ -1,7 +1,7 @@
 """What put knows of idempotent producers: of each its epoch, and of each queue it sends to the last record it stored.
 
-Pure: no clock, no log. `judge` says of a batch, before a byte of it is copied, what it is; `stored` and `recovered` take
-what the log holds. The rule, for a batch of one producer, in one epoch, for one queue:
+Pure: no clock, no log. `judge` says of a batch, before a byte of it is copied, what it is; `stored` and `recovered`
+take what the log holds. The rule, for a batch of one producer, in one epoch, for one queue:
 
     the number after the last one             NEW: it is stored
     it ends with the last one                 a repeat: it is answered with the place where it stands
@@ -14,10 +14,11 @@ A repeat is the same bytes, and a batch stands in the log in one piece. So the e
 count say where it begins, and nothing is kept of where batches begin, which the log does not tell.
 
 What is forgotten, by age or for want of room, is remembered as one moment: `known_since_ms`. An epoch is 256 times the
-moment when it was given out, plus the number of the node, and is given out after everything that was stored before.
+moment when it was given out, plus the number of the node. By the times in the log, which never go back, that moment is
+after everything that was stored before, and nothing that is stored in the epoch is from before it: put stamps it so.
 Whoever has an epoch from after `known_since_ms` and is not known here has stored nothing in it: its first batch is new
 and no repeat. With an older one nobody can tell, and nothing is stored. So what is lost of this table makes refusals,
-and never a double. Between two masters that needs clocks which agree to within the time that a restart looks back.
+and never a double, whatever clocks say, of one master or of two.
 """
 
 from collections import OrderedDict
@@ -29,6 +30,7 @@ from towline.format.files.epochs import NODES
 
 Queue = tuple[bytes, int]
 PER_MS: Final = NODES  # epochs: each node has its own
+AHEAD_MAX_MS: Final = 60_000  # of an epoch before the log: no client moves the log's times far
 ALWAYS: Final = -1  # as `known_since_ms`: nothing was ever forgotten
 
 
@@ -45,6 +47,11 @@ class Claim(NamedTuple):
     @property
     def last(self) -> int:
         return self.first + self.count - 1
+
+    @property
+    def begun_ms(self) -> int:
+        """When its epoch was given out; nothing of it is stored with an earlier time."""
+        return self.epoch // PER_MS
 
 
 class Repeat(NamedTuple):
@@ -112,7 +119,10 @@ class Sequences:
         state = self._producers.get(claim.producer)
         return state.queues.get(claim.queue) if state is not None and state.epoch == claim.epoch else None
 
-    def judge(self, claim: Claim) -> Repeat | Verdict:
+    def judge(self, claim: Claim, now_ms: int) -> Repeat | Verdict:
+        """`now_ms`: the time that the log would get now."""
+        if claim.begun_ms > now_ms + AHEAD_MAX_MS:
+            return Verdict.UNKNOWN
         state = self._producers.get(claim.producer)
         if state is not None and claim.epoch < state.epoch:
             return Verdict.FENCED
@@ -135,9 +145,9 @@ class Sequences:
         self._make_room(now_ms)
         return epoch
 
-    def stored(self, claim: Claim, queue_offset: int, end: int, now_ms: int) -> None:
+    def stored(self, claim: Claim, queue_offset: int, end: int, stored_ms: int) -> None:
         """The claim's first record is stored at this offset, and the log ends behind its last one."""
-        self.recovered(claim, Last(claim.last, queue_offset + claim.count - 1, end), now_ms)
+        self.recovered(claim, Last(claim.last, queue_offset + claim.count - 1, end), stored_ms)
 
     def recovered(self, claim: Claim, last: Last, stored_ms: int) -> None:
         """The log holds this record; records come in the log's order."""

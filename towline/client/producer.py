@@ -67,8 +67,8 @@ class Producer:
     retry_unpromised     send again what was stored, but not promised (FLUSH_DISK_TIMEOUT, ...): makes doubles
     idempotent           no attempt stores a message twice, whatever became of the ones before; what was not promised
                          is sent again too. One batch of a queue is under way at a time. A producer with a `name`
-                         fences an earlier one of that name: ProducerFenced there. Nothing that is delivered later, nothing
-                         to brokers of RocketMQ: NotIdempotent. docs/concepts.md says what is promised
+                         fences an earlier one of that name: ProducerFenced there. It sends nothing that is delivered
+                         later, and nothing to brokers of RocketMQ: NotIdempotent
     compression          zlib, lz4, zstd, or None; for bodies above `compress_above` bytes
     serve                endpoint that replies to requests are read from; found through the node by default
     check_crcs           the bodies of replies are compared with their CRC, as a consumer does
