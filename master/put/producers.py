@@ -67,11 +67,11 @@ class Producers:
             case _:
                 raise MalformedFrame("who asks for an epoch gives a producer and its epoch, or a name")
         with self._lock:
-            known = self._table.epoch_of(producer)
-            if epoch is not None and known is not None and known > epoch:
-                raise ProducerFenced(_fenced(producer, epoch, known))
+            table = self._table
+            if epoch is not None and not table.may_go_on(producer, epoch):
+                raise ProducerFenced(_fenced(producer, epoch, table.epoch_of(producer) or 0))
             stored_ms = self._node.positions.get(Position.STORE_TIMESTAMP)
-            given = self._table.begin(producer, self._node.clock.now_ms(), stored_ms, self._node.settings.broker_id)
+            given = table.begin(producer, self._node.clock.now_ms(), stored_ms, self._node.settings.broker_id, epoch)
         return {"producer": producer, "epoch": given}
 
     def claim_of(self, records: int, size: int, group: Group) -> Claim | None:

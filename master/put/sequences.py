@@ -81,11 +81,12 @@ class Last:
 @dataclass(slots=True)
 class ProducerState:
     """`used_ms`: when it stored something last, by the times in the log; or was given its epoch. `whole`: all that it
-    stored in this epoch is known here."""
+    stored in this epoch is known here. `before`: the epoch of which whoever has this one asked for it."""
 
     epoch: int
     used_ms: int
     whole: bool
+    before: int | None = None
     queues: dict[Queue, Last] = field(default_factory=dict)
 
 
@@ -137,11 +138,17 @@ class Sequences:
             return Repeat(last.queue_offset - claim.count + 1, last.end - claim.size, last.end)
         return Verdict.OUT_OF_ORDER
 
-    def begin(self, producer: int, now_ms: int, stored_ms: int, node: int) -> int:
-        """Gives a producer a new epoch, which fences those before. `stored_ms`: of the log's newest record."""
+    def may_go_on(self, producer: int, epoch: int) -> bool:
+        """Whether who is in this epoch may have the next one: there is no newer, or an answer that gave it was lost."""
+        state = self._producers.get(producer)
+        return state is None or state.epoch <= epoch or state.before == epoch
+
+    def begin(self, producer: int, now_ms: int, stored_ms: int, node: int, before: int | None = None) -> int:
+        """Gives a producer a new epoch, which fences those before. `stored_ms`: of the log's newest record; `before`:
+        the epoch of who asks, where he has one."""
         ms = max(now_ms, stored_ms + 1, self.known_since_ms + 1, self._newest_ms + 1)
         epoch = ms * PER_MS + node % NODES
-        self._enter(producer, epoch, ms)
+        self._enter(producer, epoch, ms).before = before
         self._make_room(now_ms)
         return epoch
 
@@ -172,7 +179,7 @@ class Sequences:
             state = self._producers[producer] = ProducerState(epoch, used_ms, self._is_whole(epoch))
         elif epoch > state.epoch:
             self._states -= len(state.queues)
-            state.epoch, state.whole, state.queues = epoch, self._is_whole(epoch), {}
+            state.epoch, state.whole, state.before, state.queues = epoch, self._is_whole(epoch), None, {}
         state.used_ms = max(state.used_ms, used_ms)
         self._newest_ms = max(self._newest_ms, epoch // PER_MS)
         self._producers.move_to_end(producer)

@@ -86,6 +86,18 @@ class TestEpochs:
         known.recovered(claim(0, 1, (NOW + 50) * PER_MS), Last(0, 0, 100), NOW)
         assert known.begin(11, NOW, 0, NODE) // PER_MS == NOW + 51
 
+    def test_are_given_again_to_who_did_not_hear_the_answer_and_to_nobody_else_of_an_older_one(self):
+        known = table()
+        first = known.begin(11, NOW, 0, NODE)
+        assert known.may_go_on(11, first)
+        second = known.begin(11, NOW, 0, NODE, first)
+        assert known.may_go_on(11, first), "the answer was lost"
+        assert known.may_go_on(11, second)
+        known.begin(11, NOW, 0, NODE)
+        assert not known.may_go_on(11, first)
+        assert not known.may_go_on(11, second)
+        assert known.may_go_on(22, first), "nothing is known of it"
+
 
 class TestForgetting:
     def test_the_producer_that_was_silent_longest_goes_first_and_can_do_nothing_then(self):
