@@ -13,12 +13,14 @@ import pytest
 from tests.etcd_server import running
 from tests.processes.arming import Arming
 from tests.processes.electing import ElectingGroup
+from tests.processes.groups import Group
 from tests.processes.load import Load
 from tests.processes.nodes import PATIENT, POOLED, Pair, TestNode, check_nothing_is_left, ended, ending
 from tests.processes.stored import Stored, check_load
 from tests.processes.waiting import await_
 from tests.processes.wire import Request, WireClient
 from tests.processes.without_rings import without_rings
+from towline.client.consumer import Consumer
 from towline.client.errors import PutRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
@@ -29,6 +31,7 @@ from towline.format.record.sequence import Place
 from towline.format.record.sequence_columns import numbered
 from towline.format.wire.frames import PutAnswer
 from towline.format.wire.status import PutStatus
+from towline.link.endpoints import ipc_endpoint
 from towline.runtime.positions import Position
 
 TOPIC = b"orders"
@@ -179,16 +182,39 @@ class TestARefusal:
             assert PutStatus(client.put(data).status) is PutStatus.MESSAGE_ILLEGAL
 
 
+def test_a_slave_that_takes_over_knows_what_its_master_stored(tmp_path: pytest.TempPathFactory) -> None:
+    """By its log alone: it has never run put."""
+    group = Group(tmp_path, 3)
+    with ending(*group.nodes):
+        group.start()
+        group.await_in_sync(0, 3)
+        with client_of(group.nodes[0]) as client:
+            place = begin(client)
+            made = batch(place), batch(place, 2, queue_id=1), batch(place._replace(number=3), 4)
+            first = [client.put(each) for each in made]
+        assert [answer.status for answer in first] == [PutStatus.PUT_OK] * 3
+        group.await_topic(TOPIC.decode())
+        group.nodes[0].kill_all(1)
+        group.promote(1)
+        end = group.nodes[1].at(Position.APPENDED)
+        with client_of(group.nodes[1]) as client:
+            again = [client.put(each) for each in made[1:]]
+            assert [answer.places for answer in again] == [answer.places for answer in first[1:]]
+            assert [answer.status for answer in again] == [PutStatus.PUT_OK] * 2
+            assert group.nodes[1].at(Position.APPENDED) == end
+            assert statuses(client, batch(place._replace(number=7)), batch(place._replace(number=9))) == [
+                PutStatus.PUT_OK,
+                PutStatus.OUT_OF_ORDER_SEQUENCE,
+            ]
+
+
 def test_readers_see_the_message_and_not_its_place(node: TestNode) -> None:
     with Producer(node.endpoint, idempotent=True) as producer:
         result = producer.send(Message("seen", b"x", properties={"a": "b"}))
-    await_(lambda: node.at(Position.DISPATCHED) == node.at(Position.APPENDED), DEADLINE_S, "all is dispatched")
-    stored = Stored(node.store, node.at(Position.APPENDED))
-    try:
-        assert sum(stored.read("seen").values()) == 1
-    finally:
-        stored.close()
-    assert result.status is PutStatus.PUT_OK
+    with Consumer(ipc_endpoint(node.runtime, "serve"), "seen", start="first", suspend_ms=50) as consumer:
+        message = next(iter(consumer))
+    assert message.properties == {"a": "b", "UNIQ_KEY": result.unique_key}
+    assert b"__PSEQ__" in message.record.properties
 
 
 def check(node: TestNode, load: Load) -> int:
