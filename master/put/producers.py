@@ -29,7 +29,7 @@ from towline.node.store.put_checks import Refusal
 from towline.node.store.tail import appended_scan
 from towline.runtime.positions import Position
 
-from .sequences import Claim, Last, Repeat, Sequences, Verdict
+from .sequences import DRAWS, Claim, Last, Repeat, Sequences, Verdict, own_of
 
 RECOVERED_BYTES: Final = 512 * MIB  # at least, of the log's end
 _SIZE_BYTES: Final = 4  # TOTALSIZE
@@ -71,7 +71,8 @@ class Producers:
             if epoch is not None and not table.may_go_on(producer, epoch):
                 raise ProducerFenced(_fenced(producer, epoch, table.epoch_of(producer) or 0))
             stored_ms = self._node.positions.get(Position.STORE_TIMESTAMP)
-            given = table.begin(producer, self._node.clock.now_ms(), stored_ms, self._node.settings.broker_id, epoch)
+            own = own_of(self._node.settings.broker_id, secrets.randbelow(DRAWS))
+            given = table.begin(producer, self._node.clock.now_ms(), stored_ms, own, epoch)
         return {"producer": producer, "epoch": given}
 
     def claim_of(self, records: int, size: int, group: Group) -> Claim | None:

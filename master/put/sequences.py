@@ -13,9 +13,9 @@ take what the log holds. The rule, for a batch of one producer, in one epoch, fo
 A repeat is the same bytes, and a batch stands in the log in one piece. So the end of its last record, its size and its
 count say where it begins, and nothing is kept of where batches begin, which the log does not tell.
 
-What is forgotten, by age or for want of room, is remembered as one moment: `known_since_ms`. An epoch is 256 times the
-moment when it was given out, plus the number of the node. By the times in the log, which never go back, that moment is
-after everything that was stored before, and nothing that is stored in the epoch is from before it: put stamps it so.
+What is forgotten, by age or for want of room, is remembered as one moment: `known_since_ms`. An epoch begins with the
+moment when it was given out. By the times in the log, which never go back, that moment is after everything that was
+stored before, and nothing that is stored in the epoch is from before it: put stamps it so.
 Whoever has an epoch from after `known_since_ms` and is not known here has stored nothing in it: its first batch is new
 and no repeat. With an older one nobody can tell, and nothing is stored. So what is lost of this table makes refusals,
 and never a double, whatever clocks say, of one master or of two.
@@ -29,7 +29,8 @@ from typing import Final, NamedTuple
 from towline.format.files.epochs import NODES
 
 Queue = tuple[bytes, int]
-PER_MS: Final = NODES  # epochs: each node has its own
+DRAWS: Final = 1 << 12
+PER_MS: Final = NODES * DRAWS  # epochs: each node has its own, and gives none twice, whatever its clock does
 AHEAD_MAX_MS: Final = 60_000  # of an epoch before the log: no client moves the log's times far
 ALWAYS: Final = -1  # as `known_since_ms`: nothing was ever forgotten
 
@@ -143,11 +144,11 @@ class Sequences:
         state = self._producers.get(producer)
         return state is None or state.epoch <= epoch or state.before == epoch
 
-    def begin(self, producer: int, now_ms: int, stored_ms: int, node: int, before: int | None = None) -> int:
-        """Gives a producer a new epoch, which fences those before. `stored_ms`: of the log's newest record; `before`:
-        the epoch of who asks, where he has one."""
+    def begin(self, producer: int, now_ms: int, stored_ms: int, own: int, before: int | None = None) -> int:
+        """Gives a producer a new epoch, which fences those before. `stored_ms`: of the log's newest record; `own`: of
+        `own_of`; `before`: the epoch of who asks, where he has one."""
         ms = max(now_ms, stored_ms + 1, self.known_since_ms + 1, self._newest_ms + 1)
-        epoch = ms * PER_MS + node % NODES
+        epoch = ms * PER_MS + own
         self._enter(producer, epoch, ms).before = before
         self._make_room(now_ms)
         return epoch
@@ -199,3 +200,8 @@ class Sequences:
             del self._producers[producer]
             self._states -= len(state.queues)
             self.known_since_ms = max(self.known_since_ms, state.used_ms, state.epoch // PER_MS)
+
+
+def own_of(node: int, draw: int) -> int:
+    """What tells apart the epochs of one ms: the number of the node, and a random one below DRAWS."""
+    return node % NODES * DRAWS + draw % DRAWS

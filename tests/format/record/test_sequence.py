@@ -17,7 +17,7 @@ PLACES = st.builds(
     st.integers(0, sequence.EPOCH_MAX),
     st.integers(0, sequence.NUMBER_MAX - 100),
 )
-GOLDEN = b"__PSEQ__\x0100000000000000004711-435200000000001-0000000000000000042\x02"
+GOLDEN = b"__PSEQ__\x0100000000000000004711-1782579200000004103-000000000000042\x02"
 
 
 def records_of(sizes: list[int], *, crc: bool = False) -> tuple[bytes, np.ndarray]:
@@ -28,9 +28,9 @@ def records_of(sizes: list[int], *, crc: bool = False) -> tuple[bytes, np.ndarra
 
 
 def test_a_place_is_66_bytes_which_stay_as_they_are():
-    assert sequence.encode(Place(4711, 1_700_000_000_000 * 256 + 1, 42)) == GOLDEN
+    assert sequence.encode(Place(4711, 1_700_000_000_000 * 2**20 + 1 * 2**12 + 7, 42)) == GOLDEN
     assert len(GOLDEN) == sequence.SIZE == 66
-    assert decode(GOLDEN) == {"__PSEQ__": "00000000000000004711-435200000000001-0000000000000000042"}
+    assert decode(GOLDEN) == {"__PSEQ__": "00000000000000004711-1782579200000004103-000000000000042"}
 
 
 @given(PLACES)

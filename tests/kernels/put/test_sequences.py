@@ -14,7 +14,7 @@ from towline.kernels.jit.rows import RequestStatus, Sender
 from towline.kernels.put import append as kernel
 from towline.kernels.put import stamp
 
-PLACE = Place(4711, 435_200_000_000_001, 98)
+PLACE = Place(4711, 1_782_579_200_000_004_103, 98)
 TOPIC, QUEUE_ID = QUEUES[0]
 
 

@@ -5,17 +5,17 @@
      8    1  0x01
      9   20  producer id, decimal digits
     29    1  `-`
-    30   15  epoch of the producer, decimal digits
-    45    1  `-`
-    46   19  sequence, decimal digits: 0 for the first record of this epoch in its queue, one more for each that follows
+    30   19  epoch of the producer, decimal digits
+    49    1  `-`
+    50   15  number, decimal digits: 0 for the first record of this epoch in its queue, one more for each that follows
     65    1  0x02
 
 It ends the properties, before the property CRC where the store wants one, so it is found from a record's end alone. An
 idempotent producer leaves room for it and writes the digits when it first sends a batch; put reads them, and never
 writes them. Who reads the message does not see it.
 
-An epoch is 256 times the moment when it was given out (ms since 1970), plus the number of the node that did
-(`docs/decisions/0093`).
+An epoch is 2^20 times the moment when it was given out (ms since 1970), plus 2^12 times the number of the node that
+did, plus a random number (docs/decisions/0093).
 """
 
 from typing import Final, NamedTuple
@@ -23,11 +23,11 @@ from typing import Final, NamedTuple
 from .properties import NAME_END, PAIR_END, SEQUENCE
 
 PRODUCER_DIGITS: Final = 20
-EPOCH_DIGITS: Final = 15
-NUMBER_DIGITS: Final = 19
+EPOCH_DIGITS: Final = 19
+NUMBER_DIGITS: Final = 15
 PRODUCER_MAX: Final = 2**63 - 1
-EPOCH_MAX: Final = 10**EPOCH_DIGITS - 1
-NUMBER_MAX: Final = 2**63 - 1
+EPOCH_MAX: Final = 2**63 - 1
+NUMBER_MAX: Final = 10**NUMBER_DIGITS - 1
 HEAD: Final = f"{SEQUENCE}{NAME_END}".encode()
 TAIL: Final = PAIR_END.encode()
 PRODUCER_AT: Final = len(HEAD)
@@ -51,7 +51,7 @@ def encode(place: Place) -> bytes:
     assert 0 <= producer <= PRODUCER_MAX
     assert 0 <= epoch <= EPOCH_MAX
     assert 0 <= number <= NUMBER_MAX
-    return HEAD + f"{producer:020}-{epoch:015}-{number:019}".encode() + TAIL
+    return HEAD + f"{producer:020}-{epoch:019}-{number:015}".encode() + TAIL
 
 
 ROOM: Final = encode(Place(0, 0, 0))
@@ -67,4 +67,4 @@ def decode(data: bytes) -> Place | None:
     if not all(part.isdigit() for part in parts):
         return None
     place = Place(*map(int, parts))
-    return place if place.producer <= PRODUCER_MAX and place.number <= NUMBER_MAX else None
+    return place if place.producer <= PRODUCER_MAX and place.epoch <= EPOCH_MAX else None
