@@ -29,7 +29,7 @@ from towline.node.store.put_checks import Refusal
 from towline.node.store.tail import appended_scan
 from towline.runtime.positions import Position
 
-from .sequences import DRAWS, Claim, Last, Repeat, Sequences, Verdict, own_of
+from .sequences import DRAWS, NO_EPOCH, Claim, Last, Repeat, Sequences, Verdict, own_of
 
 RECOVERED_BYTES: Final = 512 * MIB  # at least, of the log's end
 _SIZE_BYTES: Final = 4  # TOTALSIZE
@@ -61,14 +61,14 @@ class Producers:
             case {"producer": int(producer), "epoch": int(epoch)} if 0 <= producer <= sequence.PRODUCER_MAX:
                 pass
             case {"name": str(name)} if name:
-                producer, epoch = producer_of(name), None
+                producer, epoch = producer_of(name), NO_EPOCH
             case {"name": ""}:
-                producer, epoch = secrets.randbits(63), None
+                producer, epoch = secrets.randbits(63), NO_EPOCH
             case _:
                 raise MalformedFrame("who asks for an epoch gives a producer and its epoch, or a name")
         with self._lock:
             table = self._table
-            if epoch is not None and not table.may_go_on(producer, epoch):
+            if epoch != NO_EPOCH and not table.may_go_on(producer, epoch):
                 raise ProducerFenced(_fenced(producer, epoch, table.epoch_of(producer) or 0))
             stored_ms = self._node.positions.get(Position.STORE_TIMESTAMP)
             own = own_of(self._node.settings.broker_id, secrets.randbelow(DRAWS))

@@ -32,6 +32,7 @@ Queue = tuple[bytes, int]
 DRAWS: Final = 1 << 12
 PER_MS: Final = NODES * DRAWS  # epochs: each node has its own, and gives none twice, whatever its clock does
 AHEAD_MAX_MS: Final = 60_000  # of an epoch before the log: no client moves the log's times far
+NO_EPOCH: Final = -1
 ALWAYS: Final = -1  # as `known_since_ms`: nothing was ever forgotten
 
 
@@ -41,13 +42,13 @@ class Claim(NamedTuple):
     producer: int
     epoch: int
     first: int
-    count: int
+    records: int
     size: int
     queue: Queue
 
     @property
     def last(self) -> int:
-        return self.first + self.count - 1
+        return self.first + self.records - 1
 
     @property
     def begun_ms(self) -> int:
@@ -87,7 +88,7 @@ class ProducerState:
     epoch: int
     used_ms: int
     whole: bool
-    before: int | None = None
+    before: int = NO_EPOCH
     queues: dict[Queue, Last] = field(default_factory=dict)
 
 
@@ -136,7 +137,7 @@ class Sequences:
         if claim.first == last.number + 1:
             return Verdict.NEW
         if claim.last == last.number:
-            return Repeat(last.queue_offset - claim.count + 1, last.end - claim.size, last.end)
+            return Repeat(last.queue_offset - claim.records + 1, last.end - claim.size, last.end)
         return Verdict.OUT_OF_ORDER
 
     def may_go_on(self, producer: int, epoch: int) -> bool:
@@ -144,7 +145,7 @@ class Sequences:
         state = self._producers.get(producer)
         return state is None or state.epoch <= epoch or state.before == epoch
 
-    def begin(self, producer: int, now_ms: int, stored_ms: int, own: int, before: int | None = None) -> int:
+    def begin(self, producer: int, now_ms: int, stored_ms: int, own: int, before: int = NO_EPOCH) -> int:
         """Gives a producer a new epoch, which fences those before. `stored_ms`: of the log's newest record; `own`: of
         `own_of`; `before`: the epoch of who asks, where he has one."""
         ms = max(now_ms, stored_ms + 1, self.known_since_ms + 1, self._newest_ms + 1)
@@ -155,7 +156,7 @@ class Sequences:
 
     def stored(self, claim: Claim, queue_offset: int, end: int, stored_ms: int) -> None:
         """The claim's first record is stored at this offset, and the log ends behind its last one."""
-        self.recovered(claim, Last(claim.last, queue_offset + claim.count - 1, end), stored_ms)
+        self.recovered(claim, Last(claim.last, queue_offset + claim.records - 1, end), stored_ms)
 
     def recovered(self, claim: Claim, last: Last, stored_ms: int) -> None:
         """The log holds this record; records come in the log's order."""
@@ -180,7 +181,7 @@ class Sequences:
             state = self._producers[producer] = ProducerState(epoch, used_ms, self._is_whole(epoch))
         elif epoch > state.epoch:
             self._states -= len(state.queues)
-            state.epoch, state.whole, state.before, state.queues = epoch, self._is_whole(epoch), None, {}
+            state.epoch, state.whole, state.before, state.queues = epoch, self._is_whole(epoch), NO_EPOCH, {}
         state.used_ms = max(state.used_ms, used_ms)
         self._newest_ms = max(self._newest_ms, epoch // PER_MS)
         self._producers.move_to_end(producer)

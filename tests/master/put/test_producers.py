@@ -109,7 +109,7 @@ def test_a_repeat_is_placed_by_its_own_size(tmp_path: Path) -> None:
     assert claim is not None
     known = table_of(tmp_path, len(written.data))
     assert known.judge(claim, NOW) == Repeat(offset, end - claim.size, end)
-    assert known.last(claim) == Last(claim.last, offset + claim.count - 1, end)
+    assert known.last(claim) == Last(claim.last, offset + claim.records - 1, end)
     assert known.judge(claim._replace(first=claim.last + 1), NOW) is Verdict.NEW
 
 

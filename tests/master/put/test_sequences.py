@@ -188,7 +188,7 @@ class TheTableNeverDoublesAndNeverLoses(RuleBasedStateMachine):
         if verdict is Verdict.NEW:
             assert not stands, "doubled"
             end = (self.log[-1][2] if self.log else 0) + made.size
-            offset = sum(row[0].count for row in self.log if row[0].queue == made.queue)
+            offset = sum(row[0].records for row in self.log if row[0].queue == made.queue)
             stored_ms = max(self.log_ms, made.begun_ms)
             self.log.append((made, offset, end, stored_ms))
             self.known.stored(made, offset, end, stored_ms)
@@ -248,8 +248,8 @@ class TheTableNeverDoublesAndNeverLoses(RuleBasedStateMachine):
             else:
                 self.known.forget(self.log[-1][3])
         for made, offset, end, stored_ms in tail:
-            last = Last(made.last, offset + made.count - 1, end)
-            self.known.recovered(made._replace(first=made.last, count=1), last, stored_ms)
+            last = Last(made.last, offset + made.records - 1, end)
+            self.known.recovered(made._replace(first=made.last, records=1), last, stored_ms)
 
     @rule()
     def the_table_is_bounded(self):

@@ -196,6 +196,7 @@ def test_a_slave_that_takes_over_knows_what_its_master_stored(tmp_path: pytest.T
         group.await_topic(TOPIC.decode())
         group.nodes[0].kill_all(1)
         group.promote(1)
+        group.await_in_sync(1, 2)
         end = group.nodes[1].at(Position.APPENDED)
         with client_of(group.nodes[1]) as client:
             again = [client.put(each) for each in made[1:]]

@@ -69,4 +69,5 @@ def find(log: Bytes, ends: Integers) -> Places:
 
 
 def _numbers(digits: npt.NDArray[np.uint64]) -> Integers:
-    return (digits * _WIDE[-digits.shape[1] :]).sum(axis=1, dtype=np.uint64).astype(np.int64)
+    found: Integers = (digits * _WIDE[-digits.shape[1] :]).sum(axis=1, dtype=np.uint64).astype(np.int64)
+    return found
