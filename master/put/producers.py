@@ -17,6 +17,7 @@ import numpy as np
 from towline.errors import CorruptLog, MalformedFrame, NotInLog, ProducerFenced, TooManyQueues
 from towline.format.record import property_crc, sequence
 from towline.format.record.rules import Rule
+from towline.format.record.sequence import PRODUCER_MAX
 from towline.format.record.sequence_columns import find
 from towline.format.wire.frames import Group
 from towline.format.wire.status import PutStatus
@@ -58,7 +59,7 @@ class Producers:
         a `name` for the producer of that name, with an empty one for a new producer. Raises ProducerFenced,
         MalformedFrame."""
         match question:
-            case {"producer": int(producer), "epoch": int(epoch)} if 0 <= producer <= sequence.PRODUCER_MAX:
+            case {"producer": int(producer), "epoch": int(epoch)} if 0 <= producer <= PRODUCER_MAX and epoch >= 0:
                 pass
             case {"name": str(name)} if name:
                 producer, epoch = producer_of(name), NO_EPOCH
@@ -159,7 +160,7 @@ def recover_batch(table: Sequences, batch: Batch, directory: QueueDirectory) -> 
 
 def producer_of(name: str) -> int:
     """The id of the producer of this name, the same on every node."""
-    return int.from_bytes(sha256(name.encode("utf-8", "surrogatepass")).digest()[:8]) & sequence.PRODUCER_MAX
+    return int.from_bytes(sha256(name.encode("utf-8", "surrogatepass")).digest()[:8]) & PRODUCER_MAX
 
 
 def broken_order() -> Refusal:

@@ -108,19 +108,15 @@ class Producer:
         found, self._traced, self._check_crcs = group_routes(endpoint), tracer_of(tracing), check_crcs
         self._serve, self._serialize = serve_of(endpoint, serve), serializer_of(value_serializer)
         self._prepares = self._serialize is not None or self._traced is not None
-        if not 0 < batch_bytes_max <= REQUEST_SIZE_MAX:
-            raise ValueError(f"batch_bytes_max is {batch_bytes_max}; 1 to {REQUEST_SIZE_MAX} are allowed")
-        if in_flight_max < 1 or buffer_bytes_max < 1 or retries < 0 or linger_ms < 0:
-            raise ValueError("in_flight_max and buffer_bytes_max are at least 1, retries and linger_ms at least 0")
+        self._at_brokers = is_broker(found[0])
+        _check_limits(batch_bytes_max, min(in_flight_max, buffer_bytes_max), min(retries, linger_ms))
         self._timeout_ms, self._room_ms, self._batch_bytes_max = delivery_timeout_ms, send_timeout_ms, batch_bytes_max
         born_host = Host(_own_address(found[0].first), 0)
-        unique = name if idempotent else None
+        unique, insists = name if idempotent else None, retry_unpromised or idempotent
         origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above), unique)
-        insists = retry_unpromised or idempotent
         rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, insists, take_timeout_ms)
         facts = own_facts("producer", name or f"producer-{os.getpid()}", cluster)
         self._client_id = f"{os.getpid()}@{os.urandom(12).hex()}"
-        self._at_brokers = is_broker(found[0])
         if self._at_brokers and idempotent:
             raise NotIdempotent("messages to brokers of RocketMQ")
         if self._at_brokers:
@@ -472,6 +468,14 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(flush=kind is None)
+
+
+def _check_limits(batch_bytes: int, least_positive: int, least: float) -> None:
+    """Raises ValueError."""
+    if not 0 < batch_bytes <= REQUEST_SIZE_MAX:
+        raise ValueError(f"batch_bytes_max is {batch_bytes}; 1 to {REQUEST_SIZE_MAX} are allowed")
+    if least_positive < 1 or least < 0:
+        raise ValueError("in_flight_max and buffer_bytes_max are at least 1, retries and linger_ms at least 0")
 
 
 def _meet(known: "weakref.ref[Producer]", brokers: list[str]) -> None:
