@@ -108,11 +108,14 @@ class Producer:
         found, self._traced, self._check_crcs = group_routes(endpoint), tracer_of(tracing), check_crcs
         self._serve, self._serialize = serve_of(endpoint, serve), serializer_of(value_serializer)
         self._prepares = self._serialize is not None or self._traced is not None
-        self._at_brokers = is_broker(found[0])
+        self._at_brokers, unique, insists = (
+            is_broker(found[0]),
+            name if idempotent else None,
+            retry_unpromised or idempotent,
+        )
         _check_limits(batch_bytes_max, min(in_flight_max, buffer_bytes_max), min(retries, linger_ms))
         self._timeout_ms, self._room_ms, self._batch_bytes_max = delivery_timeout_ms, send_timeout_ms, batch_bytes_max
         born_host = Host(_own_address(found[0].first), 0)
-        unique, insists = name if idempotent else None, retry_unpromised or idempotent
         origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above), unique)
         rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, insists, take_timeout_ms)
         facts = own_facts("producer", name or f"producer-{os.getpid()}", cluster)
