@@ -108,11 +108,8 @@ class Producer:
         found, self._traced, self._check_crcs = group_routes(endpoint), tracer_of(tracing), check_crcs
         self._serve, self._serialize = serve_of(endpoint, serve), serializer_of(value_serializer)
         self._prepares = self._serialize is not None or self._traced is not None
-        self._at_brokers, unique, insists = (
-            is_broker(found[0]),
-            name if idempotent else None,
-            retry_unpromised or idempotent,
-        )
+        self._at_brokers = is_broker(found[0])
+        unique, insists = name if idempotent else None, retry_unpromised or idempotent
         _check_limits(batch_bytes_max, min(in_flight_max, buffer_bytes_max), min(retries, linger_ms))
         self._timeout_ms, self._room_ms, self._batch_bytes_max = delivery_timeout_ms, send_timeout_ms, batch_bytes_max
         born_host = Host(_own_address(found[0].first), 0)
@@ -120,10 +117,8 @@ class Producer:
         rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, insists, take_timeout_ms)
         facts = own_facts("producer", name or f"producer-{os.getpid()}", cluster)
         self._client_id = f"{os.getpid()}@{os.urandom(12).hex()}"
-        if self._at_brokers and idempotent:
-            raise NotIdempotent("messages to brokers of RocketMQ")
         if self._at_brokers:
-            facts["client"] = self._client_id  # by which all brokers know who waits for replies
+            facts["client"] = _broker_client(self._client_id, idempotent=idempotent)
         share = max(1, buffer_bytes_max // len(found))
         limits = BatchLimits(linger_ms, batch_bytes_max, share, send_timeout_ms, delivery_timeout_ms)
         self._endpoint, grows = endpoint, is_whole_cluster(endpoint)
@@ -479,6 +474,13 @@ def _check_limits(batch_bytes: int, least_positive: int, least: float) -> None:
         raise ValueError(f"batch_bytes_max is {batch_bytes}; 1 to {REQUEST_SIZE_MAX} are allowed")
     if least_positive < 1 or least < 0:
         raise ValueError("in_flight_max and buffer_bytes_max are at least 1, retries and linger_ms at least 0")
+
+
+def _broker_client(client_id: str, *, idempotent: bool) -> str:
+    """The id by which all brokers know who waits for replies. Raises NotIdempotent."""
+    if idempotent:
+        raise NotIdempotent("messages to brokers of RocketMQ")
+    return client_id
 
 
 def _meet(known: "weakref.ref[Producer]", brokers: list[str]) -> None:
