@@ -148,6 +148,7 @@ OWN_NEEDS: Final[Mapping[str, OwnNeed]] = {
     "create_topic": _ADMINISTERS,
     "alter_topic": _ADMINISTERS,
     "delete_topic": _ADMINISTERS,
+    "begin_producer": OwnNeed(),  # an epoch alone: what is sent in it is judged like any put
     "bounds": _LOOKS,
     "follow": _READS,
     "offset_by_time": _LOOKS,

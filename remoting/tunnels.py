@@ -92,7 +92,7 @@ _MAY_ASK: Final = {  # role -> the processes that it may ask, where keys say who
     ADMIN: frozenset({PUT, SERVE, SCHEDULE}),
     FORWARDER: frozenset({SERVE}),
 }
-_OF_PUT: Final = frozenset({"create_topic", "alter_topic", "delete_topic"})
+_OF_PUT: Final = frozenset({"create_topic", "alter_topic", "delete_topic", "begin_producer"})
 _OF_BOTH: Final = frozenset({"route", "topics"})  # put makes a topic that is asked for
 _OF_SCHEDULE: Final = "transaction_"
 

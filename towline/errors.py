@@ -113,6 +113,35 @@ class IllegalProperty(TowlineError, remedy=Remedy.FIX_CALL):
     advice = "give every property a name and a value without the bytes 0x00, 0x01 and 0x02"
 
 
+class ProducerFenced(TowlineError, remedy=Remedy.FIX_CALL):
+    """An idempotent producer is not the newest of its name any more: nothing of it is stored from here on."""
+
+    sentence: str
+    advice = "close this producer: another one of its name goes on; what has no result here may have been stored"
+
+
+class UnknownProducer(TowlineError, remedy=Remedy.RETRY):
+    """The node does not know any more what an idempotent producer has sent, and so cannot tell whether this was stored
+    before. Messages that were never tried go on by themselves in a new epoch."""
+
+    sentence: str
+    advice = (
+        "look the unique key up and send the message again if it is not there; raise producer_states_max or "
+        "producer_id_expiration_ms on the node where that happens often"
+    )
+
+
+class OutOfOrderSequence(TowlineError, remedy=Remedy.RETRY):
+    """What an idempotent producer sends does not follow what the node has of it: messages before this one, though they
+    were acknowledged, are gone. Nothing of this one was stored; later ones go on in a new epoch."""
+
+    sentence: str
+    advice = (
+        "see which of the messages before are missing, send these again, then this one; to lose none with a node put "
+        "under SYNC_FLUSH, or SYNC_MASTER with min_in_sync_replicas=2"
+    )
+
+
 # --- processes of a node
 
 

@@ -3,9 +3,9 @@
     python -m towline.loadtest.drill.check DIRECTORY
 
 Set: every acknowledged message is in every log, at the queue offset that the acknowledgement named, with the body that
-was sent; nothing is there that was never sent. Order: in a queue, first copies stand in the order of sending. Doubles:
-a message stands twice only where a fault lay in its time that may lose an answer. Bytes: all CommitLogs are the same
-over [the greatest minimum, the least end). Works on columns: a million messages are a second.
+was sent; nothing is there that was never sent, and nothing twice. Order: in a queue, messages stand in the order of
+sending. Bytes: all CommitLogs are the same over [the greatest minimum, the least end). Works on columns: a million
+messages are a second.
 """
 
 import sys
@@ -26,10 +26,9 @@ from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.commitlog.dispatch import DispatchScan
 from towline.places import Store
 
-from .history import ACKNOWLEDGED, EVENTS, KEY_SIZE, NUMBER_AT, STORED, STORES, History, read_history, read_lines
+from .history import ACKNOWLEDGED, KEY_SIZE, NUMBER_AT, STORED, STORES, History, read_history
 
 NAMED_MAX: Final = 5
-MARGIN_S: Final = 3.0  # an answer that a fault swallowed shows when the attempt's time is over
 STEP: Final = 4 << 20
 IPV6_MORE: Final = 12  # bytes of an IPv6 host beyond those of an IPv4 one
 Numbers = npt.NDArray[np.int64]
@@ -64,7 +63,6 @@ class DrillVerdict:
     moved: int = 0  # acknowledged, and not at the queue offset that was named
     strangers: int = 0
     doubled: int = 0
-    doubled_unexplained: int = 0
     disordered: int = 0
     stored_lost: int = 0  # stored, never promised, and gone with a failover
     without_service_s: float = 0.0
@@ -128,12 +126,11 @@ def _word(log: npt.NDArray[np.uint8], at: Numbers) -> Numbers:
 
 
 class Judge:
-    """`windows`: (begin, end) of the faults that explain doubles, seconds since the drill began."""
+    """Compares logs with a history."""
 
-    def __init__(self, history: History, windows: Sequence[tuple[float, float]]) -> None:
+    def __init__(self, history: History) -> None:
         acknowledged, stored = (int(history.has(status).sum()) for status in (ACKNOWLEDGED, STORED))
         self.verdict = DrillVerdict(len(history), acknowledged, stored, len(history) - acknowledged - stored)
-        self._windows = windows
         self._order = np.argsort(history.keys, kind="stable")
         self._history = history
         self._keys = history.keys[self._order]
@@ -168,12 +165,8 @@ class Judge:
     def _doubles(self, name: str, rows: Numbers) -> None:
         twice, copies = np.unique(rows, return_counts=True)
         twice = twice[copies > 1]
-        explained = np.zeros(len(twice), dtype=bool)
-        for begin, end in self._windows:
-            explained |= (self._history.t_start[twice] <= end) & (self._history.t_end[twice] >= begin)
         self.verdict.doubled = max(self.verdict.doubled, int((copies - 1).sum()))
-        self.verdict.doubled_unexplained = max(self.verdict.doubled_unexplained, int((~explained).sum()))
-        self._fault(f"{name}: there twice without a fault that explains it", self._history.keys[twice[~explained]])
+        self._fault(f"{name}: there twice", self._history.keys[twice])
 
     def _queues(self, name: str, found: Found) -> None:
         """Offsets of a queue go up by one; first copies of a producer's messages in the order of sending."""
@@ -240,11 +233,7 @@ def check(directory: Path) -> DrillVerdict:
     Raises FileNotFoundError, ValueError for a directory that holds no whole drill.
     """
     said: dict[str, Any] = orjson.loads((directory / STORES).read_bytes())
-    events = read_lines(directory / EVENTS)
-    windows = [
-        (event["begin"], (event["end"] or event["begin"]) + MARGIN_S) for event in events if event["explains_doubles"]
-    ]
-    judge = Judge(read_history(directory), windows)
+    judge = Judge(read_history(directory))
     logs, found = {}, {}
     for name, path in said["stores"].items():
         store = Store(Path(path))

@@ -33,7 +33,7 @@ def slow_disk(drill: Drill) -> None:
     ground, master = drill.ground, drill.master()
     drill.run_for(1.0)
     pid = ground.node(master).pids()["flush"]
-    fault = drill.fault(f"syncs of node {master}, the master, are slow", explains_doubles=False, node=master)
+    fault = drill.fault(f"syncs of node {master}, the master, are slow", node=master)
     before, began = drill.load.acknowledged, drill.watch.now()
     with _traced(pid, ["-e", f"trace={CALLS}", "-e", f"inject={CALLS}:delay_exit={DELAY_US}"]):
         drill.served(fault)
@@ -68,7 +68,7 @@ def disk_full(drill: Drill) -> None:
     ground, master = drill.ground, drill.master()
     filler = ground.node(master).store.root.parent / "filler"
     drill.run_for(1.0)
-    fault = drill.fault(f"the disk of node {master}, the master, is full", explains_doubles=False, node=master)
+    fault = drill.fault(f"the disk of node {master}, the master, is full", node=master)
     try:
         taken = _take_all(filler)
         await_(lambda: _refused(drill, master) > 0, REFUSED_MAX_S, "puts are refused because the disk is full")

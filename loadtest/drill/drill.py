@@ -38,9 +38,9 @@ class Drill:
         pause(seconds)
         self.load.check()
 
-    def fault(self, what: str, *, explains_doubles: bool, **facts: Any) -> Fault:
+    def fault(self, what: str, **facts: Any) -> Fault:
         self.say(what)
-        return self.watch.fault(what, explains_doubles=explains_doubles, **facts)
+        return self.watch.fault(what, **facts)
 
     def await_acknowledged(self, more: int, seconds: float = SERVICE_MAX_S) -> None:
         """Until so many more messages are acknowledged than now. Raises DrillFailed."""

@@ -33,9 +33,8 @@ FINISH_MAX_S: Final = 100.0
 class SendingThread(threading.Thread):
     """One producer, with a topic and a thread of its own.
 
-    It has one request under way at a time: then a queue's order is the order of sending, through retries and from one
-    node to another. What was stored and not promised is not sent again, so that a double has one reason only: an
-    answer that never came.
+    It is idempotent: a queue's order is the order of sending, and no message stands twice, through retries and from one
+    node to another.
     """
 
     def __init__(self, number: int, endpoint: str, began: float, rate: float, run: int, seed: int) -> None:
@@ -55,9 +54,9 @@ class SendingThread(threading.Thread):
         self._stopping = threading.Event()
         self._producer = Producer(
             endpoint,
-            name=f"drill-{number}",
+            name=f"drill-{run:08x}-{number}",
             linger_ms=2,
-            in_flight_max=1,
+            idempotent=True,
             retries=1_000_000,
             send_timeout_ms=1500,
             delivery_timeout_ms=DELIVERY_MS,

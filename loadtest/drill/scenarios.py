@@ -36,7 +36,7 @@ def kill_master(drill: Drill) -> None:
     """kill -9 of every process of the master; a slave takes over; the old one comes back as a slave."""
     ground, old = drill.ground, drill.master()
     drill.run_for(BEFORE_S)
-    fault = drill.fault(f"kill -9 of node {old}, the master", explains_doubles=True, node=old)
+    fault = drill.fault(f"kill -9 of node {old}, the master", node=old)
     ground.node(old).kill(drill.draw.getrandbits(16))
     replaced = ground.replace_master(old)
     fault.facts |= replaced.facts
@@ -54,7 +54,7 @@ def kill_slave(drill: Drill) -> None:
     ground, slave = drill.ground, drill.slave()
     master = drill.master()
     drill.run_for(BEFORE_S)
-    fault = drill.fault(f"kill -9 of node {slave}, a slave", explains_doubles=False, node=slave)
+    fault = drill.fault(f"kill -9 of node {slave}, a slave", node=slave)
     ground.node(slave).kill(drill.draw.getrandbits(16))
     _serve_without_one(drill, fault)
     drill.run_for(drill.seconds)
@@ -88,7 +88,7 @@ def kill_process(drill: Drill) -> None:
         raise DrillImpossible("kill-process", f"no node runs {name}; there are {', '.join(known)}")
     node, pid = ground.node(number), ground.node(number).pids()[name]
     drill.run_for(BEFORE_S)
-    fault = drill.fault(f"kill -9 of {name} of node {number}", explains_doubles=name in _LOSES_ANSWERS, node=number)
+    fault = drill.fault(f"kill -9 of {name} of node {number}", node=number)
     node.signal(signal.SIGKILL, [pid])
 
     def again() -> None:
@@ -99,9 +99,6 @@ def kill_process(drill: Drill) -> None:
 
     drill.heal(fault, again, f"{name} runs again")
     drill.served(fault)
-
-
-_LOSES_ANSWERS: Final = ("put", "supervisor", "zygote", "recover")
 
 
 def _restart_whole(drill: Drill, number: int) -> None:
@@ -117,7 +114,7 @@ def pause_slave(drill: Drill) -> None:
     """SIGSTOP of every process of a slave for a while, then SIGCONT: it left the in-sync set and comes back."""
     ground, slave = drill.ground, drill.slave()
     drill.run_for(BEFORE_S)
-    fault = drill.fault(f"node {slave}, a slave, is paused", explains_doubles=False, node=slave)
+    fault = drill.fault(f"node {slave}, a slave, is paused", node=slave)
     pids = ground.node(slave).pause()
     try:
         drill.run_for(drill.seconds)
@@ -140,9 +137,7 @@ def partition(drill: Drill) -> None:
     ways += [(old, ETCD), (CLIENTS, old), (old, old)]
     drill.run_for(BEFORE_S)
     before = ground.node(old).observe()
-    fault = drill.fault(
-        f"node {old}, the master, is cut off ({network.kind})", explains_doubles=True, node=old, network=network.kind
-    )
+    fault = drill.fault(f"node {old}, the master, is cut off ({network.kind})", node=old, network=network.kind)
     network.cut(ways, half=drill.target == "half-open")
     try:
         replaced = ground.replace_master(old) if network.parts else Replaced(old, "left as it is", {})
@@ -167,7 +162,7 @@ def rejoin_diverged(drill: Drill) -> None:
     ground, old = drill.ground, drill.master()
     node = ground.node(old)
     drill.run_for(BEFORE_S)
-    fault = drill.fault(f"node {old}, the master, writes what no slave gets", explains_doubles=True, node=old)
+    fault = drill.fault(f"node {old}, the master, writes what no slave gets", node=old)
     sender = node.pause("send")
 
     def has_tail() -> bool:
@@ -201,7 +196,7 @@ def rolling_restart(drill: Drill) -> None:
     for number in [*ground.slaves(), first]:
         role = MASTER if number == drill.master() else SLAVE
         node = ground.node(number)
-        fault = drill.fault(f"node {number}, the {role}, is stopped", explains_doubles=role == MASTER, node=number)
+        fault = drill.fault(f"node {number}, the {role}, is stopped", node=number)
         clean = node.stop() if node.launched is not None else stop_node(node.store.root)
         drill.expect(clean, f"the store of node {number} was not clean after an orderly stop")
         if role == MASTER:

@@ -18,14 +18,10 @@ TURNS_KEPT: Final = 600_000  # a day of ten a second; a drill lasts minutes
 
 @dataclass
 class Fault:
-    """Done to the cluster from `begin` on; `healed` is when the drill took it back, `end` when all was as before.
-
-    `explains_doubles`: answers may be lost under it, and what had none is sent again.
-    """
+    """Done to the cluster from `begin` on; `healed` is when the drill took it back, `end` when all was as before."""
 
     what: str
     begin: float
-    explains_doubles: bool
     service: float | None = None  # the first acknowledgement by who is master now
     healed: float | None = None
     end: float | None = None
@@ -47,8 +43,8 @@ class Watch(threading.Thread):
     def now(self) -> float:
         return time.monotonic() - self._began
 
-    def fault(self, what: str, *, explains_doubles: bool, **facts: Any) -> Fault:
-        made = Fault(what, self.now(), explains_doubles, facts=facts)
+    def fault(self, what: str, **facts: Any) -> Fault:
+        made = Fault(what, self.now(), facts=facts)
         self.faults.append(made)
         return made
 

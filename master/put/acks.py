@@ -103,7 +103,9 @@ class PendingAcks:
         return self._count
 
     def add(self, stored: PendingBatch) -> None:
-        assert stored.ends[0] > self.end
+        """Behind those that wait: what was stored before them, and is asked for again, ends where the last of them
+        does."""
+        assert stored.ends[0] >= self.end
         self.end = stored.ends[-1]
         self._count += len(stored.ends)
         self._queue.append(stored)

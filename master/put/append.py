@@ -1,8 +1,9 @@
 """The interpreter's side of the append: it gives rows to the kernel that stores them, and does what a kernel cannot.
 
 A row that comes back unstored (`towline.kernels.put.append`) is settled by its status: a queue that its sender may
-write to is allowed, a full segment ends and the next begins, a gate that opened is looked at again; then the kernel
-gets the row once more. Anything else is a refusal, with a sentence.
+write to is allowed, a full segment ends and the next begins, a gate that opened is looked at again, a batch of an
+idempotent producer is judged; then the kernel gets the row once more. Anything else is a refusal, with a sentence, or a
+batch that is in the log already.
 """
 
 import os
@@ -38,8 +39,10 @@ from towline.runtime.failpoints import address_of_failpoints
 from towline.runtime.positions import Position
 
 from .admission import Gate, expired, no_room, topic_in_doubt, waited_too_long
+from .producers import Producers, broken_order
 from .queue_table import QueueTable
 from .rings import RingTable
+from .sequences import Claim, Repeat
 from .socket_table import SocketTable
 from .statistics import PutStatistics
 from .topic_access import TopicAccess
@@ -65,8 +68,9 @@ _COUNTERS: Final = ("requests", "records", "size", "touched", "memory", "schedul
 class Appended:
     """What was stored: requests, their records, bytes of records, and bytes of memory that the requests occupied.
 
-    `scheduled`: some record is delayed, timed or transactional, so the schedule process must see it. `refusal` is that
-    of the request behind them, None where the call ended for another reason.
+    `scheduled`: some record is delayed, timed or transactional, so the schedule process must see it. `unstored` is why
+    the request behind them is not stored: a refusal, or the place where it stands already; None where the call ended
+    for another reason.
     """
 
     requests: int
@@ -74,15 +78,15 @@ class Appended:
     size: int
     memory: int
     scheduled: bool
-    refusal: Refusal | None
+    unstored: Refusal | Repeat | None
 
     @property
     def handled(self) -> int:
-        """Requests that were stored or refused."""
-        return self.requests + (self.refusal is not None)
+        """Requests that were stored, or will not be."""
+        return self.requests + (self.unstored is not None)
 
 
-NOTHING: Final = Appended(0, 0, 0, 0, scheduled=False, refusal=None)
+NOTHING: Final = Appended(0, 0, 0, 0, scheduled=False, unstored=None)
 
 
 class Appender:
@@ -125,6 +129,7 @@ class Appender:
         state.stamped_at = _WORD * Position.STORE_TIMESTAMP.word
         state.failpoint = address_of_failpoints(kernel.FAILPOINTS)
         state.clock = address_of_call("clock_gettime")
+        self._claim: tuple[Claim, int] | None = None  # of the next request, and its queue offset, once it was judged
         self._full: DiskFull | None = None
         self._window, self._log = WINDOW, _NOWHERE
         self._logged_cause = Cause.REQUEST
@@ -139,6 +144,7 @@ class Appender:
         """
         node = self._node
         dispatched, appended = node.positions.get(Position.DISPATCHED), self._appended.get()
+        self.producers = Producers(node, appended)
         self._queues.load(node.queue_ends(), appended_scan(node, self._queues.directory), dispatched, appended)
         for each in floors:
             self._queues.raise_to(each)
@@ -172,7 +178,7 @@ class Appender:
     # --- requests
 
     def append_rows(self, table: SocketTable, first: int, count: int, statistics: PutStatistics) -> Appended:
-        """Stores the requests of the socket's rows from `first` on, up to the first that is refused."""
+        """Stores the requests of the socket's rows from `first` on, up to the first that is not to be stored."""
 
         def store(done: int) -> bool:
             arguments = self._arguments()
@@ -182,7 +188,8 @@ class Appender:
         return self._append(store, lambda done: table.row(first + done), statistics)
 
     def append_ring(self, ring: RingTable, statistics: PutStatistics) -> Appended:
-        """Stores the requests of a ring, and answers them where that is due, up to the first that is refused."""
+        """Stores the requests of a ring, and answers them where that is due, up to the first that is not to be
+        stored."""
 
         def store(_: int) -> bool:
             return ring.serve(self._arguments())
@@ -193,20 +200,22 @@ class Appender:
         """`store` calls a kernel after so many stored requests, and says whether the next one has a status. `row` is
         the row behind so many."""
         self._begin()
-        state, refused = self._state, None
+        state, unstored = self._state, None
         for _ in range(SETTLED_MAX):
             before = state.requests
             self._open_window()
             left = store(before)
             self._follow(state.requests - before)
+            if self._claim is not None and state.requests > before:
+                self._note_claim(row(before))
             if not left:
                 break
             request = row(state.requests)
-            refused = self._settle(request)
-            if refused is not None:
+            unstored = self._settle(request)
+            if unstored is not None:
                 break
             request.status = RequestStatus.WAITING
-        return self._end(statistics, refused)
+        return self._end(statistics, unstored)
 
     def _begin(self) -> None:
         """Prepares a call: its time, and the queues' permissions and the gate as they are now."""
@@ -223,6 +232,7 @@ class Appender:
         state.ahead_ms = clock.ahead_ms()
         state.oldest_ms = clock.monotonic_ms() - self._node.settings.wait_time_mills_in_send_queue
         state.shut = int(self._check_gate() is not None)
+        state.judged, self._claim = 0, None
 
     def _open_window(self) -> None:
         """The part of the segment that the kernel may write; empty where something prevents it, which `_make_room`
@@ -252,18 +262,18 @@ class Appender:
             self._tail.moved(self._state.at)
             self._logged_cause = Cause.REQUEST
 
-    def _end(self, statistics: PutStatistics, refused: Refusal | None) -> Appended:
+    def _end(self, statistics: PutStatistics, unstored: Refusal | Repeat | None) -> Appended:
         """Counts what was stored."""
         state = self._state
         self._window, self._log = WINDOW, _NOWHERE  # a segment that was left can be unmapped
         for topic, queue_id, *counts in self._queues.stored(state.touched):
             statistics.stored(topic, queue_id, *counts)
-        return Appended(state.requests, state.records, state.size, state.memory, state.scheduled > 0, refused)
+        return Appended(state.requests, state.records, state.size, state.memory, state.scheduled > 0, unstored)
 
     # --- what a kernel cannot do
 
-    def _settle(self, row: Any) -> Refusal | None:
-        """Does what an unstored row is in need of; None where the kernel can take it now, else its refusal."""
+    def _settle(self, row: Any) -> Refusal | Repeat | None:
+        """Does what an unstored row is in need of; None where the kernel can take it now, else why it is not stored."""
         status = RequestStatus(row.status)
         match status:
             case RequestStatus.UNKNOWN_QUEUE:
@@ -274,6 +284,8 @@ class Appender:
                 closed = self._check_gate()
                 self._state.shut = int(closed is not None)
                 return closed
+            case RequestStatus.SEQUENCED:
+                return self._judge(row)
             case RequestStatus.BROKEN:
                 return self._broken(row)
             case RequestStatus.EXPIRED:
@@ -288,6 +300,29 @@ class Appender:
             case RequestStatus.QUEUE_TWICE:
                 return _illegal("two groups of one request are for the same queue: join them")
         raise AssertionError(f"a row that is {status.name} has no place in an append")
+
+    def _judge(self, row: Any) -> Refusal | Repeat | None:
+        """Judges the batch of an idempotent producer."""
+        groups = _groups_of(row)
+        if len(groups) > 1 or self._access.form(groups[0]):
+            return _illegal("an idempotent producer sends one batch at once, and nothing delayed, timed or half")
+        claim = self.producers.claim_of(row.records, row.records_size, groups[0])
+        if claim is None:
+            return broken_order()
+        state = self._state
+        unstored = self.producers.judge(claim, state.store_timestamp)
+        if unstored is None:
+            self._claim = claim, self._queues.next_of(*claim.queue)
+            state.store_timestamp = max(state.store_timestamp, claim.begun_ms)
+            state.judged = 1
+        return unstored
+
+    def _note_claim(self, row: Any) -> None:
+        """The batch that was judged is stored."""
+        assert self._claim is not None
+        claim, queue_offset = self._claim
+        self.producers.stored(claim, queue_offset, row.log_end, self._state.store_timestamp)
+        self._claim = None
 
     def _logged(self, refused: Refusal | None) -> Refusal | None:
         """Logs a refusal that an operator has to act on, once until a put is stored again."""

@@ -17,7 +17,8 @@ from towline.node.process.context import Node
 from towline.node.store.put_checks import Refusal
 from towline.runtime.positions import Counter
 
-from .rings import NO_RINGS, Rings, RingTerms, encode_refusal
+from .rings import NO_RINGS, Rings, RingTerms, encode_refusal, encode_repeat
+from .sequences import Repeat
 from .socket_table import Detached, SocketTable
 
 # Beyond these, requests wait in ZeroMQ and are stamped late. What waits longer than wait_time_mills_in_send_queue is
@@ -123,6 +124,16 @@ class RequestQueue:
             peer, request_id = self.socket_table.request_of(number)
             self.send(peer, encode_refusal(request_id, refusal))
             self.socket_table.release(number)
+
+    def repeat_next(self, repeat: Repeat) -> "DetachedAnswers | None":
+        """Takes the oldest request of the socket, which is stored already, and returns its answer; None if its sender
+        has gone."""
+        number = self.socket_table.next()
+        if number is None:
+            return None
+        peer, request_id = self.socket_table.request_of(number)
+        self.socket_table.release(number)
+        return DetachedAnswers(self, Detached([peer], [encode_repeat(request_id, repeat)], [], []))
 
     def refuse_rings(self, refusal: Refusal) -> None:
         """Refuses what waits in rings that no kernel has."""

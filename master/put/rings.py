@@ -13,7 +13,7 @@ import numpy as np
 
 from towline.errors import MalformedFrame
 from towline.fence import fence
-from towline.format.wire.frames import decode_put, encode_put_refusal
+from towline.format.wire.frames import decode_put, encode_put_answer, encode_put_refusal
 from towline.format.wire.put_ring import (
     ANSWERS_SIZE,
     PUT_ANSWER_SIZE,
@@ -21,6 +21,7 @@ from towline.format.wire.put_ring import (
     Cut,
     answer_room,
     entry_max,
+    padded,
     read_request_word,
     written_ms,
 )
@@ -35,6 +36,8 @@ from towline.link.put_ring import NodeRing, RingBroken, RingRefused
 from towline.node.process.context import Node
 from towline.node.store.put_checks import Refusal
 from towline.runtime.failpoints import ARMED, reach
+
+from .sequences import Repeat
 
 REQUESTS_MAX: Final = 1024  # of one call: below a millisecond, beside which the interpreter between two is little
 SPINS_OF_ALL: Final = 8  # times what may be spent on one
@@ -227,6 +230,18 @@ class Rings:
         ring.requests.skip(self.table.taken)
         self._answer_refusal(ring, bytes_from(row.head, row.head_size), refusal)
 
+    def repeat(self, ring: NodeRing, number: int, repeat: Repeat) -> "KeptAnswers":
+        """Takes the request of a row off the ring, which is stored already, and returns its answer, for which room is
+        kept."""
+        row = self.table.row(number)
+        ring.requests.skip(self.table.taken)
+        request_id = decode_put(bytes_from(row.head, row.head_size), REQUEST_GROUPS_MAX)[0]
+        answer = encode_repeat(request_id, repeat)
+        rows: Rows = np.zeros(1, REQUEST)
+        rows["answer_size"] = len(answer)
+        ring.reserved += padded(len(answer))
+        return KeptAnswers(self, ring, Kept(answer, rows))
+
     def refuse_waiting(self, refusal: Refusal) -> int:
         """Refuses what waits in rings that no kernel has, as far as there is room for answers; returns how many."""
         done = 0
@@ -331,6 +346,11 @@ def _has_work(ring: NodeRing) -> bool:
 def shortened(answer: bytes) -> bytes:
     """A refusal that fits the room reserved for it: the end of a long sentence is left out."""
     return answer[: PUT_ANSWER_SIZE + SENTENCE_MAX]
+
+
+def encode_repeat(request_id: int, repeat: Repeat) -> bytes:
+    """PUT_OK by the place where the request's records stand."""
+    return encode_put_answer(request_id, PutStatus.PUT_OK, [(repeat.queue_offset, repeat.physical_offset)])
 
 
 def encode_refusal(request_id: int, refusal: Refusal) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 from towline.errors import MalformedFrame, TowlineError
 from towline.format.wire.frames import ANSWER, Kind, json_part, read_json
 from towline.format.wire.refusals import error_facts
+from towline.format.wire.status import PutStatus
 from towline.limits import LOOK_MS, MIB, REQUEST_SIZE_MAX
 from towline.link.context import close_context, new_context
 from towline.link.poller import Poller
@@ -30,11 +31,12 @@ from towline.runtime.settings_model import BrokerRole, FlushDiskType
 from towline.runtime.spin_wait import SpinWait
 from towline.runtime.stage_times import APPENDS_TIMED, Stage, StageTimes
 
-from .acks import PendingAcks, PendingBatch, Progress, ack_policy
+from .acks import Answers, PendingAcks, PendingBatch, Progress, ack_policy
 from .admission import Gate
 from .append import NOTHING, Appended, Appender
 from .request_queue import DetachedAnswers, Question, RequestQueue
 from .rings import SPINS, KeptAnswers, RingTerms
+from .sequences import Repeat
 from .stall_responder import StallResponder
 from .statistics import PutStatistics
 from .topic_changes import TopicChanges, TopicQuestions
@@ -270,8 +272,10 @@ class PutAgent:
         if appended.requests:
             self._count_stored(began_ns, appended)
             self._acknowledge_rows(appended.requests)
-        if appended.refusal is not None:
-            self._requests.refuse_next(appended.refusal)
+        if isinstance(appended.unstored, Repeat):
+            self._acknowledge_repeat(appended.unstored, self._requests.repeat_next(appended.unstored))
+        elif appended.unstored is not None:
+            self._requests.refuse_next(appended.unstored)
         return appended
 
     def _acknowledge_rows(self, count: int) -> None:
@@ -287,6 +291,18 @@ class PutAgent:
             return
         rows = table.detach(count)
         self._pending.add(PendingBatch(rows.ends, now_ms, DetachedAnswers(self._requests, rows), rows.received_ms))
+
+    def _acknowledge_repeat(self, repeat: Repeat, answers: Answers | None) -> None:
+        """Acknowledges a batch that was in the log already: by its first place, and not before disk and slaves have
+        that."""
+        now_ms = self._node.clock.monotonic_ms()
+        if answers is None:
+            return  # there is nobody any more
+        if self._at_once:
+            answers.send(0, 1, PutStatus.PUT_OK)
+            self._answered_ms = now_ms
+        else:
+            self._pending.add(PendingBatch([max(repeat.end, self._pending.end)], now_ms, answers, [now_ms]))
 
     def _append_rings(self) -> int:
         """Appends or refuses the requests of all rings, and answers them where that is due at once; returns how
@@ -308,9 +324,13 @@ class PutAgent:
         while done < REQUESTS_PER_TURN and not ring.is_closed:
             appended = self._append_entries(ring, spins)
             done += appended.handled
-            if appended.refusal is None:
+            if isinstance(appended.unstored, Repeat):
+                answers = self._rings.repeat(ring, appended.requests, appended.unstored)
+                self._acknowledge_repeat(appended.unstored, answers)
+            elif appended.unstored is not None:
+                self._requests.refuse_in_ring(ring, appended.requests, appended.unstored)
+            else:
                 break
-            self._requests.refuse_in_ring(ring, appended.requests, appended.refusal)
             spins = 0
         self._last_ring = ring
         return done
@@ -499,8 +519,11 @@ class PutAgent:
 
     def _facts_for(self, question: dict[str, Any]) -> dict[str, Any] | None:
         """The answer to a question, or None when topics have to be changed first."""
-        if question.get("op") == "open_ring":
-            return self._rings.open(question)
+        match question.get("op"):
+            case "open_ring":
+                return self._rings.open(question)
+            case "begin_producer":
+                return self._appender.producers.begin(question)
         facts = self._topic_questions.answer(question)
         if facts is None and not self._topic_questions.changes(question):
             raise MalformedFrame(f"the put process does not answer {question.get('op')!r}")

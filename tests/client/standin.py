@@ -221,9 +221,9 @@ class Standin:
             return _error(request_id, "UnknownTopic", f"no topic {topic}")
         match question["op"]:
             case "route" | "create_topic":
-                return _facts(request_id, self._route(topic))
+                return encode_facts(request_id, self._route(topic))
             case "topics":
-                return _facts(request_id, {"topics": [self._route(name) for name in self.topics]})
+                return encode_facts(request_id, {"topics": [self._route(name) for name in self.topics]})
             case "bounds" if self.starting:
                 self.starting -= 1
                 return _error(request_id, "STARTING", "still starting")
@@ -232,13 +232,13 @@ class Standin:
                     {"queue": queue, "min": self.first[topic, queue], "max": len(self.queues[topic, queue])}
                     for queue in range(self.topics[topic])
                 ]
-                return _facts(request_id, {"topic": topic, "queues": bounds})
+                return encode_facts(request_id, {"topic": topic, "queues": bounds})
             case "epoch_ends":
-                return _facts(request_id, {"epoch": self.welcome.get("epoch", 0), "ends": self.epoch_ends})
+                return encode_facts(request_id, {"epoch": self.welcome.get("epoch", 0), "ends": self.epoch_ends})
             case "offset_by_time":
                 records = map(decode, self.queues[topic, question["queue"]])
                 times = [record.store_timestamp for record in records]
-                return _facts(request_id, {"offset": sum(time < question["time"] for time in times)})
+                return encode_facts(request_id, {"offset": sum(time < question["time"] for time in times)})
             case "query_key" | "query_unique_key" | "query_id" | "query_offset" | "query_time":
                 head = ANSWER.pack(Kind.ANSWER, 0, request_id, len(self.extra))
                 parts = [head, json_part({"found": len(self.extra), **self.found})]
@@ -310,7 +310,7 @@ def _tag_hash(record: bytes) -> int:
     return string_hash(decode_properties(decode(record).properties).get(TAGS, ""))
 
 
-def _facts(request_id: int, facts: dict[str, Any]) -> list[bytes]:
+def encode_facts(request_id: int, facts: dict[str, Any]) -> list[bytes]:
     return [ANSWER.pack(Kind.ANSWER, 0, request_id, 0), json_part(facts)]
 
 

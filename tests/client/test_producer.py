@@ -32,7 +32,10 @@ from towline.errors import (
     LinkRefused,
     MalformedRecord,
     NoAnswer,
+    OutOfOrderSequence,
+    ProducerFenced,
     Remedy,
+    UnknownProducer,
     UnknownTopic,
 )
 from towline.format.java_hash import string_hash
@@ -43,6 +46,11 @@ from towline.format.wire.status import PutStatus
 from .standin import Put, Refuse, Silence, Standin, Store, StoreAndCut, keys_of
 
 WAIT_MS = 10_000
+OF_SEQUENCES = {
+    PutStatus.OUT_OF_ORDER_SEQUENCE: OutOfOrderSequence,
+    PutStatus.PRODUCER_FENCED: ProducerFenced,
+    PutStatus.UNKNOWN_PRODUCER: UnknownProducer,
+}
 
 
 def producer_of(node: Standin, **settings: Any) -> Producer:
@@ -412,6 +420,8 @@ class TestRetrying:
                 assert (error, outcome.result(0).status, len(node.puts) - before) == (None, status, 1)
             elif status.retryable:
                 assert (error, len(node.puts) - before) == (None, 2), status
+            elif status in OF_SEQUENCES:  # of an idempotent producer (`send/test_sequencing.py`)
+                assert (type(error), len(node.puts) - before) == (OF_SEQUENCES[status], 1)
             else:
                 assert type(error) is PutRefused, status
                 assert (error.status, len(node.puts) - before) == (status.name, 1)

@@ -36,7 +36,15 @@ class Load(threading.Thread):
     """
 
     def __init__(
-        self, endpoint: str, topic: str, seed: int, *, count: int = 6000, window: int = 400, rate: float = RATE
+        self,
+        endpoint: str,
+        topic: str,
+        seed: int,
+        *,
+        count: int = 6000,
+        window: int = 400,
+        rate: float = RATE,
+        idempotent: bool = False,
     ) -> None:
         super().__init__(name=f"load {topic}", daemon=True)
         self.topic = topic
@@ -51,7 +59,7 @@ class Load(threading.Thread):
         self.keys = [f"{zlib.crc32(topic.encode()):08X}{seed & 0xFFFF:04X}{number:08d}" for number in range(count)]
         self.sent = {key: body_crc(body) for key, body in zip(self.keys, self._bodies, strict=True)}
         self._room = threading.Semaphore(window)
-        self._rate = rate
+        self._rate, self._idempotent = rate, idempotent
         self._moved = threading.Condition()
         self._stopped = threading.Event()
         self._held = 0
@@ -94,7 +102,7 @@ class Load(threading.Thread):
                 self._moved.notify_all()
 
     def _run(self) -> None:
-        settings = {"batch_bytes_max": BATCH_BYTES, "in_flight_max": 4, "retries": 1000}
+        settings = {"batch_bytes_max": BATCH_BYTES, "in_flight_max": 4, "retries": 1000, "idempotent": self._idempotent}
         with Producer(self._endpoint, linger_ms=1, delivery_timeout_ms=DELIVERY_MS, **settings) as producer:
             at = time.monotonic()
             for number, (key, body) in enumerate(zip(self.keys, self._bodies, strict=True)):

@@ -57,6 +57,7 @@ def test_what_others_write_is_left_out_and_stands_in_for_missing_columns() -> No
         "UNIQ_KEY": "of another",
         "CLUSTER": "c",
         "__CRC32#": "1",
+        "__PSEQ__": "1",
         "__SHARDINGKEY": "s",
         "p": "v",
     }

@@ -25,6 +25,7 @@ class ProducerOptions(TypedDict, total=False):
     delivery_timeout_ms: int
     retries: int
     retry_unpromised: bool
+    idempotent: bool
     compression: str | None
     compress_above: int
     serve: Endpoints

@@ -157,6 +157,14 @@ class FilterRefused(TowlineError, remedy=Remedy.FIX_CALL):
         return cls(str(error), position if isinstance(position, int) else -1, said)
 
 
+class NotIdempotent(TowlineError, remedy=Remedy.FIX_CALL):
+    """Something that an idempotent producer does not send: its records have no place in what it sends to one queue."""
+
+    what: str
+    template = "an idempotent producer sends no {what}"
+    advice = "send it with another producer, without idempotent=True"
+
+
 class IllegalDelay(TowlineError, remedy=Remedy.FIX_CALL):
     """A message asks for a later delivery that cannot be."""
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from towline.format.record.compression import decompress
 from towline.format.record.message_id import encode_offset_id
-from towline.format.record.properties import CRC32, KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
+from towline.format.record.properties import KEYS, OF_THE_STORE, SHARDING_KEY, TAGS, UNIQ_KEY
 from towline.format.record.properties import decode as decode_properties
 from towline.format.record.record import COMPRESSED, LAYOUT, Record, decode
 from towline.format.wire.frames import Buffer
@@ -159,12 +159,14 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties, without a property CRC, which is the store's: `record.properties` holds it."""
+        """The properties, without a property CRC and the place of an idempotent producer's record, which are the
+        store's: `record.properties` holds them."""
         if self._properties is None:
             rows, row = self._rows, self._row
             stored = self.record.properties if rows is None else rows.data[rows.properties_starts[row] : rows.ends[row]]
             found = decode_properties(stored)
-            found.pop(CRC32, None)
+            for name in OF_THE_STORE:
+                found.pop(name, None)
             self._properties = found
         return self._properties
 

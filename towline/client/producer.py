@@ -35,7 +35,7 @@ from towline.limits import KIB, MIB, REQUEST_SIZE_MAX
 from towline.link.endpoints import parse
 from towline.link.unclosed import on_drop
 
-from .errors import AskRefused, ResultPending, UnknownGroup
+from .errors import AskRefused, NotIdempotent, ResultPending, UnknownGroup
 from .message import Message, ReceivedMessage
 from .request import PendingReply, PushedReplies, ReadReplies, Replies, Requester, reply_topic
 from .values import Propagator, Serializer, prepared, serializer_of, tracer_of
@@ -65,6 +65,10 @@ class Producer:
     retries              further attempts after the first; every one sends the same bytes with the same unique keys.
                          A refusal that says when to come back stored nothing and costs no attempt; with 0 it ends there
     retry_unpromised     send again what was stored, but not promised (FLUSH_DISK_TIMEOUT, ...): makes doubles
+    idempotent           no attempt stores a message twice, whatever became of the ones before; what was not promised
+                         is sent again too. One batch of a queue is under way at a time. A producer with a `name`
+                         fences an earlier one of that name: ProducerFenced there. It sends nothing that is delivered
+                         later, and nothing to brokers of RocketMQ: NotIdempotent
     compression          zlib, lz4, zstd, or None; for bodies above `compress_above` bytes
     serve                endpoint that replies to requests are read from; found through the node by default
     check_crcs           the bodies of replies are compared with their CRC, as a consumer does
@@ -74,7 +78,7 @@ class Producer:
                          as the properties `traceparent` and `tracestate`, for `towline.client.tracing.extract`, unless
                          it has them. Or a propagator in the place of W3C's. Bulk calls send none
 
-    Raises InvalidEndpoint, ValueError, MissingPackage. Nothing is connected before the first message.
+    Raises InvalidEndpoint, NotIdempotent, ValueError, MissingPackage. Nothing is connected before the first message.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class Producer:
         delivery_timeout_ms: int = 30_000,
         retries: int = 16,
         retry_unpromised: bool = False,
+        idempotent: bool = False,
         compression: str | None = "zlib",
         compress_above: int = COMPRESS_ABOVE,
         serve: Endpoints = "",
@@ -103,19 +108,17 @@ class Producer:
         found, self._traced, self._check_crcs = group_routes(endpoint), tracer_of(tracing), check_crcs
         self._serve, self._serialize = serve_of(endpoint, serve), serializer_of(value_serializer)
         self._prepares = self._serialize is not None or self._traced is not None
-        if not 0 < batch_bytes_max <= REQUEST_SIZE_MAX:
-            raise ValueError(f"batch_bytes_max is {batch_bytes_max}; 1 to {REQUEST_SIZE_MAX} are allowed")
-        if in_flight_max < 1 or buffer_bytes_max < 1 or retries < 0 or linger_ms < 0:
-            raise ValueError("in_flight_max and buffer_bytes_max are at least 1, retries and linger_ms at least 0")
+        self._at_brokers = is_broker(found[0])
+        unique, insists = name if idempotent else None, retry_unpromised or idempotent
+        _check_limits(batch_bytes_max, min(in_flight_max, buffer_bytes_max), min(retries, linger_ms))
         self._timeout_ms, self._room_ms, self._batch_bytes_max = delivery_timeout_ms, send_timeout_ms, batch_bytes_max
         born_host = Host(_own_address(found[0].first), 0)
-        origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above))
-        rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, retry_unpromised, take_timeout_ms)
+        origin = Origin(born_host, KeySource(born_host.address), Compressor(compression, compress_above), unique)
+        rules = SendRules(in_flight_max, batch_bytes_max, send_timeout_ms, retries, insists, take_timeout_ms)
         facts = own_facts("producer", name or f"producer-{os.getpid()}", cluster)
         self._client_id = f"{os.getpid()}@{os.urandom(12).hex()}"
-        self._at_brokers = is_broker(found[0])
         if self._at_brokers:
-            facts["client"] = self._client_id  # by which all brokers know who waits for replies
+            facts["client"] = _broker_client(self._client_id, idempotent=idempotent)
         share = max(1, buffer_bytes_max // len(found))
         limits = BatchLimits(linger_ms, batch_bytes_max, share, send_timeout_ms, delivery_timeout_ms)
         self._endpoint, grows = endpoint, is_whole_cluster(endpoint)
@@ -360,8 +363,11 @@ class Producer:
     def send_records(self, topic: str, queue_id: int, records: bytes, count: int) -> SendFuture:
         """Sends `count` records that are encoded already, back to back, all of this topic and queue.
 
-        The topic may be one of `towline.format.record.forms`, when a topic's `route` was asked for before.
+        The topic may be one of `towline.format.record.forms`, when a topic's `route` was asked for before. Raises
+        NotIdempotent.
         """
+        if self._session.is_idempotent:
+            raise NotIdempotent("records that were encoded elsewhere")
         session, route = (self._session, self.form_route(topic)) if topic in FORM_TOPICS else self._next_place(topic)
         return session.accumulator.add_many(route, queue_id, records, count, "")
 
@@ -460,6 +466,21 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close(flush=kind is None)
+
+
+def _check_limits(batch_bytes: int, least_positive: int, least: float) -> None:
+    """Raises ValueError."""
+    if not 0 < batch_bytes <= REQUEST_SIZE_MAX:
+        raise ValueError(f"batch_bytes_max is {batch_bytes}; 1 to {REQUEST_SIZE_MAX} are allowed")
+    if least_positive < 1 or least < 0:
+        raise ValueError("in_flight_max and buffer_bytes_max are at least 1, retries and linger_ms at least 0")
+
+
+def _broker_client(client_id: str, *, idempotent: bool) -> str:
+    """The id by which all brokers know who waits for replies. Raises NotIdempotent."""
+    if idempotent:
+        raise NotIdempotent("messages to brokers of RocketMQ")
+    return client_id
 
 
 def _meet(known: "weakref.ref[Producer]", brokers: list[str]) -> None:

@@ -581,6 +581,15 @@ class TowlineKeys(Group):
         "how the system schedules processes of the node: `other`, `batch` or `idle`, a nice value, CPUs",
     )
     queues_max: int = count(QUEUES_MAX, "queues of a node, over all topics", highest=QUEUES_MAX)
+    producer_states_max: int = count(
+        10_000,
+        "idempotent producers that the node knows, and queues that these send to; those that were silent longest are "
+        "forgotten first",
+        highest=MIB,
+    )
+    producer_id_expiration_ms: int = ms(
+        DAY_S * 1000, "an idempotent producer that stores nothing for so long is forgotten", lowest=1000
+    )
     file_reserved_bytes: int = size(
         0,
         "above it the oldest segments go at any hour, whatever their age; 0: the log may have any size",

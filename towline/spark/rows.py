@@ -45,7 +45,8 @@ COLUMNS: Final = (
 )
 BODY: Final = "body"
 STEM_SIZE: Final = 24  # hex digits of a unique key before the number of its row
-_OF_THE_PLACE: Final = (Rule.PROPERTY_OF_ANOTHER_BROKER, Rule.PROPERTY_CRC_MISPLACED)  # where a message stood
+# Where a message stood, and who sent it there.
+_OF_THE_PLACE: Final = (Rule.PROPERTY_OF_ANOTHER_BROKER, Rule.PROPERTY_CRC_MISPLACED, Rule.SEQUENCE_MISPLACED)
 LEFT_OUT: Final = (UNIQ_KEY, TAGS, KEYS, WAIT, *(name for name, rule in RESERVED.items() if rule in _OF_THE_PLACE))
 REFUSED: Final = tuple(name for name in RESERVED if name not in LEFT_OUT)
 _COLUMN_OF: Final = {Rule.DELAY_MISPLACED: "delayLevel", Rule.TIMER_MISPLACED: "deliverAt"}

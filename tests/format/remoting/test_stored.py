@@ -45,7 +45,7 @@ def test_a_message_without_a_key_gets_one_of_its_own():
 @pytest.mark.parametrize(
     "name",
     ["CLUSTER", "MSG_REGION", "TRACE_ON", "MIN_OFFSET", "MAX_OFFSET", "POP_CK", "INNER_NUM", "REAL_TOPIC", "REAL_QID",
-     "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "__CRC32#", "__RMQ.TRANSIENT.x"],
+     "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "__CRC32#", "__PSEQ__", "__RMQ.TRANSIENT.x"],
 )  # fmt: skip
 def test_names_that_only_a_broker_writes_are_not_taken_from_a_client(name):
     header = SendMessage(**{**_fields(sent({})), "properties": f"UNIQ_KEY\x01{KEY}\x02{name}\x01other"})

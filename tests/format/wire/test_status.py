@@ -30,6 +30,9 @@ class TestPutStatus:
             "DISK_FULL",
             "NOT_GREETED",
             "NOT_MASTER",
+            "OUT_OF_ORDER_SEQUENCE",
+            "PRODUCER_FENCED",
+            "UNKNOWN_PRODUCER",
         ]
         assert [int(status) for status in PutStatus] == list(range(len(PutStatus)))
 

@@ -334,7 +334,7 @@ TARGETS: Final = (
         run=_heartbeat, refusals=(MalformedFrame,), grammar=Grammar.JSON,
     ),
     Target(
-        name="remoting.admin",
+        name="remoting.admin_body",
         covers=(
             "towline.format.remoting.admin_bodies:read_group_config",
             "towline.format.remoting.admin_bodies:read_group_configs",

@@ -126,7 +126,7 @@ def test_the_refusal_names_the_record_and_the_property() -> None:
     )
     frame = b"".join(request.groups[0].records)
     assert request.run()[0] == Rule.TRANSACTION_MISPLACED
-    assert request.result.tolist() == [1, len(good.groups[0].records[0]), frame.index(b"TRAN_MSG")]
+    assert request.result[:3].tolist() == [1, len(good.groups[0].records[0]), frame.index(b"TRAN_MSG")]
 
 
 def test_bits_of_a_transaction_stay_a_brokers() -> None:

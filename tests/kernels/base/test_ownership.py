@@ -31,7 +31,7 @@ def test_a_reserved_name_is_refused_wherever_it_stands(name: str, rule: Rule, en
     request = request_of(BEFORE + pair)
     frame = b"".join(request.groups[0].records)
     assert request.run() == (rule, [100])
-    assert request.result.tolist() == [0, 0, frame.index(pair)]
+    assert request.result[:3].tolist() == [0, 0, frame.index(pair)]
     assert is_copied(request.log, frame), "a refused request is not stamped"
     assert rule_of(BEFORE + pair, CHECK_CRC) == Rule.OK, "a broker's own records are not judged by this"
 

@@ -152,7 +152,7 @@ def test_a_stamped_request_is_what_the_model_encodes(parts: list[tuple[bytes, li
     request = Request(groups, host=host)
     assert request.run() == (Rule.OK, next_offsets)
     assert request.log[8:] == b"".join(expected)[8:]
-    assert request.result.tolist() == [len(expected), at, 0]
+    assert request.result[:3].tolist() == [len(expected), at, 0]
 
 
 THREE = [sent(b"TopicA", body=b"body-%d" % number, properties=PROPERTIES) for number in range(3)]
@@ -275,7 +275,7 @@ def test_nothing_is_stamped_when_the_last_group_is_bad() -> None:
     request = Request([good, bad])
     assert request.run() == (Rule.QUEUE_ID, [100, 100])
     before = sum(map(len, good.records))
-    assert request.result.tolist() == [3, before, 0]
+    assert request.result[:3].tolist() == [3, before, 0]
     assert is_copied(request.log, b"".join(good.records + bad.records))
 
 

@@ -115,6 +115,7 @@ OTHERS = [
     Step("POP_CK", with_pair("POP_CK"), PutStatus.MESSAGE_ILLEGAL, Rule.PROPERTY_NEVER_STORED),
     Step("a transient name", with_pair("__RMQ.TRANSIENT.x"), PutStatus.MESSAGE_ILLEGAL, Rule.PROPERTY_NEVER_STORED),
     Step("a property CRC", with_pair("__CRC32#", "1234567890"), PutStatus.MESSAGE_ILLEGAL, Rule.PROPERTY_CRC_MISPLACED),
+    Step("a place", with_pair("__PSEQ__"), PutStatus.MESSAGE_ILLEGAL, Rule.SEQUENCE_MISPLACED),
     Step(
         "11: the body alone",
         lambda d: replace(d, body=bytes(BODY_MAX + 1)),

@@ -13,15 +13,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from towline.client.errors import ClientClosed, ClientForked, DeliveryTimeout, ProducerFull, PutRefused, StoreBusy
-from towline.errors import TowlineError
+from towline.errors import OutOfOrderSequence, ProducerFenced, TowlineError, UnknownProducer
 from towline.format.wire.frames import Buffer
 from towline.format.wire.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
 from towline.link.unclosed import call_in_child, renew
 
 from .futures import MS, Batch, Called, SendFuture, TopicRoute, call
+from .retrying import Fate, fate_of
 
 HAND_OVER_S: Final = 0.002
+_OF_SEQUENCES: Final[dict[PutStatus, Callable[[str], TowlineError]]] = {
+    PutStatus.OUT_OF_ORDER_SEQUENCE: OutOfOrderSequence,
+    PutStatus.PRODUCER_FENCED: ProducerFenced,
+    PutStatus.UNKNOWN_PRODUCER: UnknownProducer,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +262,10 @@ class Accumulator:
             self._ready.popleft()
             return True
 
+    def may_pass(self, batches: Iterable[Batch], status: PutStatus, retry_after_ms: int) -> bool:
+        """Whether batches that the node has refused go again."""
+        return fate_of(status, retry_after_ms, insists=False, has_later=False) is Fate.AGAIN
+
     def requeue(self, batches: Iterable[Batch]) -> None:
         """Puts batches before everything that is ready, to be sent again."""
         with self.lock:
@@ -373,8 +383,11 @@ def timed_out(batch: Batch, now: float) -> StoreBusy | DeliveryTimeout:
     return DeliveryTimeout(batch.route.topic, _waited_ms(batch, now), batch.attempts, batch.trouble)
 
 
-def refused(batch: Batch, status: PutStatus, sentence: str) -> PutRefused | DeliveryTimeout:
-    """The error of a refused batch: PutRefused, which says that nothing is stored, unless an earlier attempt may be."""
+def refused(batch: Batch, status: PutStatus, sentence: str) -> TowlineError:
+    """The error of a refused batch: PutRefused, which says that nothing is stored, unless an earlier attempt may be; or
+    what is wrong with its sequences."""
+    if status in _OF_SEQUENCES:
+        return _OF_SEQUENCES[status](sentence)
     if batch.unknown:
         return DeliveryTimeout(batch.route.topic, _waited_ms(batch, time.monotonic()), batch.attempts, batch.trouble)
     return PutRefused(status.name, sentence)

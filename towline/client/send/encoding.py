@@ -62,7 +62,8 @@ class TopicEncoder:
     """Encodes messages of one topic. Any thread may use it.
 
     `store_host_ipv6` says which address family the node stamps, `append_property_crc` that it ends each record with a
-    CRC, for which room is left; `body_size_max` counts bytes after compression.
+    CRC, for which room is left; `body_size_max` counts bytes after compression. `sequenced`: records have room for the
+    place of an idempotent producer's (`towline.format.record.sequence`).
     Raises MalformedRecord for a topic outside the limits.
     """
 
@@ -76,9 +77,14 @@ class TopicEncoder:
         store_host_ipv6: bool,
         body_size_max: int,
         append_property_crc: bool = False,
+        sequenced: bool = False,
     ) -> None:
         self._encoder = MessageEncoder(
-            topic.encode(), born_host, store_host_ipv6=store_host_ipv6, append_property_crc=append_property_crc
+            topic.encode(),
+            born_host,
+            store_host_ipv6=store_host_ipv6,
+            append_property_crc=append_property_crc,
+            sequenced=sequenced,
         )
         self._encode = self._encoder.encode
         self._property_crc = append_property_crc

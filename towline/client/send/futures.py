@@ -164,6 +164,7 @@ class Batch(Pending):
         "created",
         "deadline",
         "due",
+        "number",
         "physical_offset",
         "places",
         "queue_id",
@@ -189,6 +190,7 @@ class Batch(Pending):
         self.records: list[Buffer] = []
         self.places: Sequence[tuple[int, int]] = ()  # of each record, where they do not stand back to back
         self.count = 0
+        self.number = -1  # of its first record among those of an idempotent producer; -1 while it has none
         self.size = 0
         self.attempts = 0
         self.refusals = 0  # attempts that the node refused with a time to come back

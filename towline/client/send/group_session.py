@@ -21,6 +21,7 @@ from .accumulator import Accumulator, BatchLimits
 from .encoding import TopicEncoder
 from .futures import TopicRoute
 from .io_thread import IoThread, SendRules
+from .sequencing import SequencedAccumulator
 
 LOOK_MS: Final = 10_000  # for the answer about routes
 FOLLOW_MS: Final = 200  # whoever follows to a neighbour asks again so soon
@@ -29,11 +30,13 @@ FOLLOW_MS: Final = 200  # whoever follows to a neighbour asks again so soon
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What every record of a producer has in common; the port of `born_host` is that of the link, 0 where it has none:
-    over a socket of Unix, or beside a ring."""
+    over a socket of Unix, or beside a ring. `idempotent`: the name of an idempotent producer, "" for one without, None
+    for any other."""
 
     born_host: Host
     keys: KeySource
     compressor: Compressor
+    idempotent: str | None = None
 
 
 class GroupSession:
@@ -65,12 +68,20 @@ class GroupSession:
         self._lock = threading.Lock()
         call_in_child(self)
         self.io_thread = IoThread(way.endpoints, facts, rules, self._evict, linked, self._born_at, self._look)
-        self.accumulator = Accumulator(limits, self.io_thread.wake, self.io_thread.push)
+        wake, push = self.io_thread.wake, self.io_thread.push
+        if origin.idempotent is None:
+            self.accumulator = Accumulator(limits, wake, push)
+        else:
+            self.accumulator = SequencedAccumulator(limits, wake, push, origin.idempotent, self.io_thread.tell)
         self.io_thread.begin(self.accumulator)
 
     @property
     def welcome(self) -> dict[str, Any]:
         return self.io_thread.welcome
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self._origin.idempotent is not None
 
     def route(self, topic: str, timeout_ms: int | None = None) -> TopicRoute:
         """The queues of the topic, which the node may create when asked. Raises what `Producer.route` does.
@@ -159,6 +170,7 @@ class GroupSession:
             store_host_ipv6=bool(self.welcome.get("store_host_ipv6", False)),
             body_size_max=int(self.welcome.get("max_message_size", MESSAGE_BODY_MAX)),
             append_property_crc=bool(self.welcome.get("append_property_crc", False)),
+            sequenced=self.is_idempotent,
         )
 
     def _born_at(self, port: int) -> None:

@@ -503,7 +503,7 @@ class IoThread(threading.Thread):
         trouble = f"{status.name}: {answer.sentence}"
         if status.stored:
             self._handle_stored(request, answer, status)
-        elif fate_of(status, answer.retry_after, insists=False, has_later=False) is Fate.AGAIN:
+        elif self._accumulator.may_pass(batches, status, answer.retry_after):
             if status is PutStatus.EXPIRED:  # it was late, or the node's clock has gone forward
                 late_ms = read_sentence(answer.sentence)[1].get("late_ms")
                 if late_ms is not None:

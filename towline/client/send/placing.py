@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from towline.client.errors import NotIdempotent
 from towline.client.message import Message
 from towline.format.record.forms import StoredForm
 
@@ -23,7 +24,7 @@ def put(
 ) -> SendFuture:
     """Encodes a message and gives it to the accumulator, whose `add` says what `room_ms`, `told` and `wakes` are.
 
-    Raises MessageTooLarge, IllegalProperty, MalformedRecord, IllegalDelay, ProducerFull, ClientClosed.
+    Raises MessageTooLarge, IllegalProperty, MalformedRecord, IllegalDelay, NotIdempotent, ProducerFull, ClientClosed.
     """
     queue_id = message.queue_id
     if queue_id is None:
@@ -47,7 +48,10 @@ def put_form(
     told: Told | None = None,
     wakes: bool = True,
 ) -> SendFuture:
-    """Likewise for a message in a form, which says for queue `queue_id` of its topic when it is delivered."""
+    """Likewise for a message in a form, which says for queue `queue_id` of its topic when it is delivered. Raises
+    NotIdempotent."""
+    if session.is_idempotent:
+        raise NotIdempotent("messages that are delayed, timed, cancelled or half")
     route = session.form_routes.get(form.topic) or session.form_route(form.topic)
     record, unique_key = route.encoder.encode(message, form.queue_id, form.pairs)
     handle = handle_of(message, queue_id, unique_key)

@@ -17,6 +17,8 @@ A Towline put is therefore what RocketMQ calls a batch, whose members get no pro
     DELAY, TIMER_*, TRAN_MSG              `forms`; schedule leaves
                                           them in what it delivers
     INNER_* TIMER_ROLL_TIMES              broker, when it bundles  refused
+    __PSEQ__                              client library, of an    taken as the last one (`sequence`) of every record of
+                                          idempotent producer      a request that put has judged; refused elsewhere
     POP_CK MIN_OFFSET MAX_OFFSET          nobody: never stored     left out by the client library, refused in a raw
     __RMQ.TRANSIENT.*                                              record
 
@@ -55,6 +57,7 @@ MSG_REGION: Final = "MSG_REGION"
 TRACE_ON: Final = "TRACE_ON"
 SHARDING_KEY: Final = "__SHARDINGKEY"
 CRC32: Final = "__CRC32#"
+SEQUENCE: Final = "__PSEQ__"  # of an idempotent producer (`sequence`)
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."  # names that are never stored
 MESSAGE_TYPE: Final = "MSG_TYPE"
 POP_CHECK_POINT: Final = "POP_CK"
@@ -85,8 +88,13 @@ RESERVED: Final[Mapping[str, Rule]] = {
     "TIMER_DELIVER_MS": Rule.TIMER_MISPLACED,
     "TIMER_DEL_UNIQKEY": Rule.TIMER_MISPLACED,
     TRANSACTION_PREPARED: Rule.TRANSACTION_MISPLACED,
+    SEQUENCE: Rule.SEQUENCE_MISPLACED,
 }
-NEVER_STORED: Final = frozenset(name for name, rule in RESERVED.items() if rule is Rule.PROPERTY_NEVER_STORED)
+OF_THE_STORE: Final = (CRC32, SEQUENCE)  # what a record is kept by: no reader of the message sees it
+# What a client library leaves out of a message: it says where another message stood.
+NEVER_STORED: Final = frozenset(
+    name for name, rule in RESERVED.items() if rule in (Rule.PROPERTY_NEVER_STORED, Rule.SEQUENCE_MISPLACED)
+)
 
 
 def encode(pairs: Iterable[tuple[str, str | None]]) -> bytes:

@@ -26,9 +26,14 @@ CRC_MASK: Final = 0x7FFF_FFFF
 assert SIZE == 20
 
 
+def separated(properties: bytes) -> bytes:
+    """Encoded properties with a separator behind them, so that others can follow; none behind nothing."""
+    return properties if not properties or properties.endswith(TAIL) else properties + TAIL
+
+
 def appended(properties: bytes) -> bytes:
-    """Encoded properties with a placeholder behind them, and a separator between where they do not end with one."""
-    return properties + (TAIL if properties and not properties.endswith(TAIL) else b"") + PLACEHOLDER
+    """Encoded properties with a placeholder behind them."""
+    return separated(properties) + PLACEHOLDER
 
 
 def ends_with(properties: bytes) -> bool:

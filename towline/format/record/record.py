@@ -34,7 +34,7 @@ from towline.errors import MalformedRecord
 from towline.format.layout import Field, Layout
 from towline.limits import PROPERTIES_SIZE_MAX, RETRY_TOPIC_SIZE_MAX, TOPIC_SIZE_MAX
 
-from . import property_crc
+from . import property_crc, sequence
 from .rules import Rule
 
 MAGIC_V1: Final = 0xDAA3_20A7
@@ -257,7 +257,7 @@ class MessageEncoder:
     Raises MalformedRecord for a topic outside the limits.
     """
 
-    __slots__ = ("_born", "_fixed_size", "_magic", "_pack_head", "_property_crc", "_sys_flag", "_topic")
+    __slots__ = ("_born", "_fixed_size", "_magic", "_pack_head", "_room", "_sys_flag", "_topic")
 
     def __init__(
         self,
@@ -266,12 +266,14 @@ class MessageEncoder:
         *,
         store_host_ipv6: bool = False,
         append_property_crc: bool = False,
+        sequenced: bool = False,
     ) -> None:
         """`store_host_ipv6` is the broker's address family: the head leaves room for its address.
 
-        `append_property_crc`: the broker writes a property CRC, for which the properties leave room.
+        `append_property_crc`: the broker writes a property CRC, for which the properties leave room. `sequenced`: an
+        idempotent producer writes a place (`sequence`), likewise.
         """
-        self._property_crc = append_property_crc
+        self._room = (sequence.ROOM if sequenced else b"") + (property_crc.PLACEHOLDER if append_property_crc else b"")
         self._topic, self._magic = _topic_part(topic)
         self._born = born_host.packed
         self._sys_flag = (BORN_HOST_IPV6 if born_host.is_ipv6 else 0) | (STORE_HOST_IPV6 if store_host_ipv6 else 0)
@@ -303,8 +305,8 @@ class MessageEncoder:
         Raises MalformedRecord for properties above 32,767 bytes, a property CRC counted. The size of the body is the
         caller's to check.
         """
-        if self._property_crc:
-            properties = property_crc.appended(properties)
+        if self._room:
+            properties = property_crc.separated(properties) + self._room
         body_size = len(body)
         properties_size = len(properties)
         if properties_size > PROPERTIES_SIZE_MAX:

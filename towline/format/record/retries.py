@@ -6,7 +6,7 @@ from typing import Final
 
 from . import property_crc
 from .forms import CARRIED, StoredForm
-from .properties import CRC32
+from .properties import OF_THE_STORE
 from .properties import decode as decode_properties
 from .properties import encode as encode_properties
 from .record import TRANSACTION_MASK, Record, encode
@@ -25,7 +25,7 @@ def sent_back(
     RETRY_TOPIC; what an earlier form left behind is taken out. Raises IllegalProperty, MalformedRecord.
     """
     kept = decode_properties(record.properties)
-    for name in (CRC32, *CARRIED):
+    for name in (*OF_THE_STORE, *CARRIED):
         kept.pop(name, None)
     properties = encode_properties(({**kept, **more, **dict(form.pairs)}).items())
     if append_property_crc:

@@ -48,6 +48,8 @@ class Rule(IntEnum):
     CANCEL_FORM = 36
     CANCEL_TOO_LATE = 37
     HALF_TOO_LARGE = 38
+    SEQUENCE_MISPLACED = 39
+    SEQUENCE_ORDER = 40
 
     @property
     def sentence(self) -> str:
@@ -94,5 +96,7 @@ _SENTENCES = {
     Rule.CANCEL_FORM: "a cancellation has the TIMER_DEL_UNIQKEY of what it cancels",
     Rule.HALF_TOO_LARGE: "a half message leaves no room for its checks: 128 bytes of properties, 2048 of its request",
     Rule.CANCEL_TOO_LATE: "the time of delivery has come: nothing is left to cancel",
+    Rule.SEQUENCE_MISPLACED: "__PSEQ__ ends the properties of all records of an idempotent producer, and of no others",
+    Rule.SEQUENCE_ORDER: "the __PSEQ__ of a request's records are not numbers in a row, of one producer and epoch",
 }
 assert len(_SENTENCES) == len(Rule)

@@ -38,7 +38,13 @@ _LEVEL_DIGITS: Final = 9
 _LEFT_OUT: Final = frozenset(
     name
     for name, rule in names.RESERVED.items()
-    if rule in (Rule.PROPERTY_NEVER_STORED, Rule.PROPERTY_OF_THE_BROKER, Rule.PROPERTY_CRC_MISPLACED)
+    if rule
+    in (
+        Rule.PROPERTY_NEVER_STORED,
+        Rule.PROPERTY_OF_THE_BROKER,
+        Rule.PROPERTY_CRC_MISPLACED,
+        Rule.SEQUENCE_MISPLACED,
+    )
 )
 
 

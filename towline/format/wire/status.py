@@ -44,6 +44,9 @@ class PutStatus(Named):
     DISK_FULL = 21
     NOT_GREETED = 22
     NOT_MASTER = 23
+    OUT_OF_ORDER_SEQUENCE = 24
+    PRODUCER_FENCED = 25
+    UNKNOWN_PRODUCER = 26
 
     @property
     def stored(self) -> bool:

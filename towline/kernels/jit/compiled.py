@@ -42,6 +42,7 @@ _LAYOUTS: Final = (
     "record/property_crc",
     "record/record",
     "record/rules",
+    "record/sequence",
     "remoting/batch",
     "remoting/codes",
     "remoting/wire_message",

@@ -63,6 +63,7 @@ APPEND: Final = np.dtype(
         ("ahead_ms", "i8"),  # of the system's wall clock
         ("oldest_ms", "i8"),  # monotonic: requests that were received before have waited too long
         ("shut", "i8"),  # 1: the gate is shut, nothing is stored
+        ("judged", "i8"),  # 1: the places of the next request's records (`base.sequence`) were judged
         ("request_limit", "i8"),  # bytes of records of a request
         ("bytes_max", "i8"),  # of records in one call
         ("body_max", "i8"),
@@ -201,3 +202,4 @@ class RequestStatus(IntEnum):
     MALFORMED = 10  # its head is no PUT frame's
     UNGREETED = 11  # its sender had not greeted, and was told so
     CLOSED = 12  # its memory was released
+    SEQUENCED = 13  # its records have the places of an idempotent producer, which nobody has judged yet

@@ -2,8 +2,8 @@
 
 `append_row` is the only code that makes a request of a master part of the log. Rows come from the socket
 (`socket_rows`) and from rings in shared memory (`put_ring`). What a kernel cannot do it leaves to the interpreter by
-the row's status: to allow a queue, to begin a segment, to open the gate again, to word a refusal. Then the row is given
-to the same code once more, or refused.
+the row's status: to allow a queue, to begin a segment, to open the gate again, to judge the places of an idempotent
+producer's records, to word a refusal. Then the row is given to the same code once more, or refused.
 
 Order (H2): head and sizes, then each record is validated as it is copied, the first 8 bytes zero. When all are valid
 they are stamped; only then are the 8 bytes stored, then APPENDED. Of a refused request nothing stays, and queue offsets
@@ -18,7 +18,8 @@ from towline.format.wire.frames import GROUP, PLACE, PUT, PUT_ANSWER, Kind
 from towline.kernels.base.directory import NONE, find
 from towline.kernels.base.forms import REALS, Reals
 from towline.kernels.base.put_head import groups_in
-from towline.kernels.base.shape import TOTAL_SIZE
+from towline.kernels.base.sequence import is_sequenced
+from towline.kernels.base.shape import PROPERTY_CRC_SIZE, TOTAL_SIZE
 from towline.kernels.base.words import (
     full_fence,
     load_i32,
@@ -56,7 +57,7 @@ from towline.kernels.jit.compiled import (
 from towline.kernels.jit.rows import RequestStatus, Sender
 from towline.limits import REQUEST_GROUPS_MAX
 
-from .stamp import BETWEEN_RECORDS, COPIED, FROM_CLIENT, append_whole
+from .stamp import BETWEEN_RECORDS, COPIED, FROM_CLIENT, PROPERTY_CRC, SEQUENCED, append_whole
 
 # Failpoints, by the number that their function is called with (`towline.runtime.failpoints`).
 FAILPOINTS: Final = (
@@ -137,6 +138,7 @@ _EXPIRED: Final = RequestStatus.EXPIRED.value
 _WAITED: Final = RequestStatus.WAITED.value
 _SHUT: Final = RequestStatus.SHUT.value
 _MALFORMED: Final = RequestStatus.MALFORMED.value
+_SEQUENCED: Final = RequestStatus.SEQUENCED.value
 
 
 @helper
@@ -277,6 +279,11 @@ def append_row(row: Any, appender: Appender) -> int:
     size = row.records_size
     frame = bytes_at(row.records, size)
     checks = state.checks if row.sender == _CLIENT else state.checks & ~FROM_CLIENT
+    if checks & FROM_CLIENT and is_sequenced(frame, PROPERTY_CRC_SIZE if checks & PROPERTY_CRC else 0):
+        if state.judged == 0:
+            row.status = _SEQUENCED
+            return 0
+        checks |= SEQUENCED
     if raw_i64(log, at) != 0:  # it is, unless a writer was killed here; a store could wait for the disk
         raw_store_i64(log, at, 0)
     reach(state, _IN_APPEND)
@@ -316,6 +323,7 @@ def append_row(row: Any, appender: Appender) -> int:
     reach(state, _AFTER_PUBLISH)
     row.status = _STORED
     row.log_end = state.base + at
+    state.judged = 0
     _count(row, state, groups, count, known)
     return count
 

@@ -17,6 +17,14 @@ from towline.format.record.rules import Rule
 from towline.kernels.base.crc import copy_with_crc, crc_of, crc_on
 from towline.kernels.base.forms import Reals, form_rule
 from towline.kernels.base.ownership import names_rule
+from towline.kernels.base.sequence import (
+    FIRST,
+    LAST,
+    SEQUENCE_NUMBERS,
+    SEQUENCE_SIZE,
+    ends_with_sequence,
+    sequence_rule,
+)
 from towline.kernels.base.shape import (
     BODY_CRC,
     CRC_MASK,
@@ -63,9 +71,11 @@ from towline.limits import RECORD_OVERHEAD_MAX, RETRY_TOPIC_SIZE_MAX
 CHECK_CRC: Final = 1  # BODYCRC
 PROPERTY_CRC: Final = 2  # each record ends with a property CRC, whose digits are written here
 FROM_CLIENT: Final = 4  # nothing that only a broker may say: names of properties, bits of SYSFLAG
+SEQUENCED: Final = 8  # each record ends with the place of an idempotent producer's, one after the other
 
 # Numbers a refusal gives: index of the bad record, its byte position in the frame, that of a bad property's name or 0.
-RESULT_SIZE: Final = 3
+# Behind them is room for what `sequence_rule` knows.
+RESULT_SIZE: Final = 3 + SEQUENCE_NUMBERS
 BETWEEN_RECORDS: Final = 0  # failpoints, see `put.append`
 COPIED: Final = 1
 FIRST_WORD_SIZE: Final = 8  # TOTALSIZE and MAGIC of the first record, which are the caller's to store
@@ -111,6 +121,10 @@ def _properties_rule(
         if not ends_with_crc(frame, at, end):
             return Rule.PROPERTY_CRC_MISSING.value, 0
         end -= PROPERTY_CRC_SIZE
+    if checks & SEQUENCED:
+        if not ends_with_sequence(frame, at, end):
+            return Rule.SEQUENCE_MISPLACED.value, 0
+        end -= SEQUENCE_SIZE
     sound, suspect = properties_form(frame, at, end)
     if not sound:
         return Rule.PROPERTIES_FORM.value, 0
@@ -222,6 +236,10 @@ def _group_records(
         if rule != Rule.OK:
             result[2] = body_at
             return rule, index, at, copied
+        if checks & SEQUENCED:
+            rule = sequence_rule(frame, at + size - (PROPERTY_CRC_SIZE if checks & PROPERTY_CRC else 0), result)
+            if rule != Rule.OK:
+                return rule, index, at, copied
         if checks & CHECK_CRC:
             copy_bytes(log, shift + copied, frame, copied, body_at - copied)
             copied = body_at + body_size
@@ -252,7 +270,7 @@ def _validate(
     """The first rule that is broken, its place in `result`; all but the first 8 bytes copied if there is none."""
     before = at = 0
     copied = FIRST_WORD_SIZE
-    result[0] = result[1] = result[2] = 0
+    result[0] = result[1] = result[2] = result[FIRST] = result[LAST] = 0
     for number in range(group_count):
         rule = _group_rule(groups, number, frame.size - at, arena)
         if rule != Rule.OK:

@@ -208,6 +208,11 @@ CHECKS: Final = (
         "towline.master.put.append: its groups",
     ),
     Check(4, (PutStatus.MESSAGE_ILLEGAL,), "towline.master.put.append: a topic that is too long"),
+    Check(
+        0,
+        (PutStatus.OUT_OF_ORDER_SEQUENCE, PutStatus.PRODUCER_FENCED, PutStatus.UNKNOWN_PRODUCER),
+        "towline.master.put.producers: the batch of an idempotent producer",
+    ),
     Check(5, (PutStatus.MESSAGE_ILLEGAL,), "towline.format: a body may be empty and cannot be null"),
     Check(7, (PutStatus.MESSAGE_ILLEGAL,), "the append kernel: numbers of the groups that do not fit"),
     Check(8, (PutStatus.WHEEL_TIMER_MSG_ILLEGAL,), "the append kernel: what a timer record says of its time"),
