@@ -18,7 +18,16 @@ from towline.errors import (
     MalformedRecord,
     UnreadableBody,
 )
-from towline.format.record import compression, message_id, properties, property_crc, record, skipped, transactions
+from towline.format.record import (
+    compression,
+    message_id,
+    properties,
+    property_crc,
+    record,
+    sequence,
+    skipped,
+    transactions,
+)
 from towline.format.record.columns import parts_of
 from towline.format.record.forms import delayed
 from towline.format.record.record import LAYOUT, SIZE_MIN, Host, Record
@@ -201,6 +210,12 @@ def _ids() -> list[bytes]:
     return [message_id.encode_offset_id(host, 1 << 40).encode() for host in hosts]
 
 
+def _place(data: bytes) -> object:
+    found = sequence.decode(data)
+    hold(found is None or sequence.encode(found) == data, "a place is written as it was read")
+    return found is None
+
+
 def _topics(data: bytes) -> object:
     seen, real = seen_topics(data), set(real_topics_of_each(data))
     hold(seen is None or real <= seen, "one search over all bytes misses no topic")
@@ -254,6 +269,11 @@ TARGETS: Final = (
             "towline.format.record.message_id:decode_offset_id", "towline.format.record.message_id:decode_unique_key",
         ),
         seeds=_ids, run=_message_ids, refusals=(IllegalMessageId,), grammar=Grammar.TEXT, size_max=200,
+    ),
+    Target(
+        name="record.sequence", covers=("towline.format.record.sequence:decode",),
+        seeds=lambda: [sequence.ROOM, sequence.encode(sequence.Place(7, 8 << 20, 9))], run=_place, size_max=200,
+        grammar=Grammar.TEXT,
     ),
     Target(
         name="record.topics",
