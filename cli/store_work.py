@@ -1,14 +1,16 @@
 """Does the work of `towline store mend` and `towline store clean`."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from towline.errors import StartFailed
+from towline.errors import MalformedFile, StartFailed
 from towline.log.repair.clear_sync_failure import clear_sync_failure
 from towline.log.state.durable_file import DurableFile
+from towline.log.state.identity import IdentityFile
 from towline.node.report.running import open_running
 from towline.places import Store
 from towline.runtime.locks import StoreLock
@@ -19,10 +21,12 @@ from .output import show
 
 
 def mend_store(root: Path, yes: bool, as_json: bool) -> None:
-    """Raises StoreTaken while a node runs, SyncFailed while the disk still fails."""
+    """Raises StoreTaken while a node runs, StoreOfAnotherVersion, SyncFailed while the disk still fails."""
     store = Store(root.resolve())
     lock = StoreLock(store.lock)
     try:
+        with suppress(MalformedFile):  # `store repair` heals that
+            IdentityFile(store.root).load()
         state = DurableFile(store.root).load()
         failed = state is not None and state.sync_failed
         rewritten = 0

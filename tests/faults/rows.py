@@ -16,6 +16,7 @@ _CUT: Final = "tests/soak/test_power_cut.py"
 _FLIPS: Final = "tests/log/repair/test_bit_flips.py"
 _MANY_FLIPS: Final = {"TOWLINE_FLIPS": "10000"}
 _BODIES: Final = f"{_DAMAGE}/test_damaged_bodies.py"
+_IDEMPOTENT: Final = "tests/processes/puts/test_idempotent.py"
 _SYNC: Final = f"{_DAMAGE}/test_sync_is_real.py"
 _SET: Final = f"{_REPLICATION}/test_in_sync_set.py"
 
@@ -30,6 +31,7 @@ KILLS: Final = (
             Tests(f"{_POOL}::test_a_killed_process_costs_no_acknowledged_message", only="put and not reput"),
             Tests(f"{_APPEND}::test_a_kill_at_this_step_of_an_append_loses_nothing"),
             Tests(f"{_APPEND}::test_a_kill_at_every_other_step_of_an_append_loses_nothing", short=None),
+            Tests(f"{_IDEMPOTENT}::test_put_is_killed_between_storing_and_answering"),
         ),
         "kills",
     ),
@@ -206,6 +208,7 @@ NETWORK: Final = (
             Tests("tests/loadtest/test_drills.py::test_five_masters_are_killed"),
             Tests("tests/loadtest/test_drills.py::test_a_hundred_failovers_by_etcd", short=None),
             Tests(f"{_REPLICATION}/test_failover.py"),
+            Tests(f"{_IDEMPOTENT}::test_the_master_of_three_nodes_is_killed_again_and_again", short=None),
             Drilled("rejoin-diverged", short=1, whole=10),
         ),
         "failovers",
@@ -315,7 +318,8 @@ PEERS: Final = (
     Row(
         "F25",
         "no descriptors left",
-        "send, remoting, put and serve may open no more files (prlimit) while connections come; then they may again",
+        "send, put and serve may open no more files (prlimit) while connections come; then they may again. remoting "
+        "takes no more connections than it has descriptors for",
         (Tests(f"{_PORTS}/test_descriptors.py"),),
         lacks="processes of the disk, which hold what they need from their start on",
     ),
@@ -334,13 +338,17 @@ PEERS: Final = (
     Row(
         "F28",
         "upgrade and downgrade",
-        "files as an older layout left them, taken over at a start; links of other protocol versions",
+        "files as an older layout left them, taken over at a start; links of other protocol versions; stores and groups "
+        "of the version before go up, and back",
         (
             Tests(f"{_DAMAGE}/test_durable_slots.py", only="taken_over or written_anew"),
             Tests("tests/log/files/test_store_files.py::TestTheDurableOffset", only="older"),
             Tests("tests/link/test_link.py::TestGreeting", only="newer or older"),
+            Tests("tests/upgrade/test_kept_stores.py"),
+            Tests("tests/upgrade/test_up_and_down.py", short=None),
+            Tests("tests/upgrade/test_rolling.py", short=None),
         ),
-        lacks="0.1.0 is the first version: no release is there to come from or to go back to",
+        lacks="a release: the version before is a commit of the first one, as nothing is released yet",
     ),
     Row(
         "F29",

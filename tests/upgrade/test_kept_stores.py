@@ -40,6 +40,7 @@ def test_a_store_of_an_older_version_is_read_and_goes_on(tmp_path: Path, name: s
         ["slave", "start", "--set=ha_master_address=127.0.0.1:9"],
         ["store", "verify"],
         ["store", "repair", "--yes"],
+        ["store", "mend", "--yes"],
         ["store", "backup", "--to", "BACKUP"],
     ],
     ids=lambda words: " ".join(words[:2]),
