@@ -338,8 +338,8 @@ PEERS: Final = (
     Row(
         "F28",
         "upgrade and downgrade",
-        "files as an older layout left them, taken over at a start; links of other protocol versions; stores and groups "
-        "of the version before go up, and back",
+        "files as an older layout left them, taken over at a start; links of other protocol versions; stores and "
+        "groups of the version before go up, and back",
         (
             Tests(f"{_DAMAGE}/test_durable_slots.py", only="taken_over or written_anew"),
             Tests("tests/log/files/test_store_files.py::TestTheDurableOffset", only="older"),
