@@ -3,7 +3,7 @@
 import shutil
 from bisect import bisect_left
 from dataclasses import replace
-from itertools import count
+from itertools import count, zip_longest
 from typing import Any
 
 from towline.client.admin import AdminClient
@@ -48,7 +48,8 @@ def test_they_are_derived_alike(release, real, towline):
     shutil.rmtree(real.root / "index")
 
     with towline.running("--without", "schedule"):  # which would deliver what is due
-        assert towline.read() == found
+        unlike = [pair for pair in zip_longest(towline.read(), found) if pair[0] != pair[1]]
+    assert unlike[:2] == [], f"{len(unlike)} of {len(found)}"
     assert queues_of(real.root) == queues
     if release.number < (5, 4):
         assert index_of(real.root) == index
