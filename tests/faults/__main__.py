@@ -35,7 +35,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rows", default="", metavar="F1,F7", help="these rows; all without it")
     parser.add_argument("--short", action="store_true", help="few repetitions of each")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begins no further row after so many")
-    parser.add_argument("--fresh", action="store_true", help="begins anew, whatever build/faults says")
+    parser.add_argument("--fresh", action="store_true", help="runs these rows anew, whatever build/faults says")
     parser.add_argument("--record", action="store_true", help="keeps the result and writes docs/faults.md from it")
     return parser.parse_args()
 
@@ -87,7 +87,7 @@ def main() -> int:
     asked = options()
     signal.signal(signal.SIGTERM, stop)
     rows = chosen(asked.rows)
-    results = Results(KEPT, SHORT if asked.short else WHOLE, fresh=asked.fresh)
+    results = Results(KEPT, SHORT if asked.short else WHOLE, [row.name for row in rows] if asked.fresh else ())
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as scratch:
         runner = Runner(Path(scratch), whole=not asked.short)
         try:

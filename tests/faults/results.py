@@ -1,7 +1,7 @@
 """What came of each row of a run, and the file that keeps it."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -58,13 +58,14 @@ class Outcome:
 
 
 class Results:
-    """The file of a run of one form, as far as it went, below a directory."""
+    """The file of a run of one form, as far as it went, below a directory; without the rows of `anew`."""
 
-    def __init__(self, directory: Path, form: str, *, fresh: bool = False) -> None:
+    def __init__(self, directory: Path, form: str, anew: Collection[str] = ()) -> None:
         self._path = directory / f"{form}.json"
         self.known: dict[str, Any] = {"faults": form, "machine": {}, "rows": []}
-        if self._path.exists() and not fresh:
+        if self._path.exists():
             self.known = json.loads(self._path.read_text(encoding="utf-8"))
+            self.known["rows"] = [row for row in self.known["rows"] if row["row"] not in anew]
 
     def has_passed(self, name: str) -> bool:
         return any(Outcome(**row).verdict == "passed" for row in self.known["rows"] if row["row"] == name)
