@@ -23,6 +23,7 @@ QUEUES: Final = 4
 TURN_S: Final = 0.01
 BEHIND_MAX_S: Final = 0.1  # what an outage held up is not made up for
 WINDOW: Final = 1000  # messages of one producer without an outcome; while it is full nothing is sent
+REQUESTS: Final = 16  # of an idempotent producer under way, at most one for each queue
 IN_A_ROW: Final = 8  # messages to one queue before the next one's turn
 SIZES: Final = (40, 200, 200, 400, 1000)
 NOISE: Final = 64 << 10
@@ -33,11 +34,13 @@ FINISH_MAX_S: Final = 100.0
 class SendingThread(threading.Thread):
     """One producer, with a topic and a thread of its own.
 
-    It is idempotent: a queue's order is the order of sending, and no message stands twice, through retries and from one
-    node to another.
+    It has one request under way at a time, or is idempotent: a queue's order is the order of sending, through retries
+    and from one node to another. Where it is idempotent no message stands twice.
     """
 
-    def __init__(self, number: int, endpoint: str, began: float, rate: float, run: int, seed: int) -> None:
+    def __init__(
+        self, number: int, endpoint: str, began: float, rate: float, run: int, seed: int, *, idempotent: bool
+    ) -> None:
         super().__init__(name=f"drill load {number}", daemon=True)
         self.counts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()  # statuses and errors of what was not acknowledged
@@ -56,7 +59,8 @@ class SendingThread(threading.Thread):
             endpoint,
             name=f"drill-{run:08x}-{number}",
             linger_ms=2,
-            idempotent=True,
+            in_flight_max=REQUESTS if idempotent else 1,
+            idempotent=idempotent,
             retries=1_000_000,
             send_timeout_ms=1500,
             delivery_timeout_ms=DELIVERY_MS,
@@ -141,12 +145,14 @@ class SendingThread(threading.Thread):
 class VerifiedLoad:
     """A sending thread for each of `endpoints`, `rate` messages a second together. `flush` writes what has ended."""
 
-    def __init__(self, directory: Path, endpoints: Sequence[str], began: float, *, rate: int, seed: int) -> None:
+    def __init__(
+        self, directory: Path, endpoints: Sequence[str], began: float, *, rate: int, seed: int, idempotent: bool
+    ) -> None:
         draw = random.Random(seed)
         run, share = draw.getrandbits(32), rate / len(endpoints)
         self.topics = [topic_of(run, number) for number in range(len(endpoints))]
         self._threads = [
-            SendingThread(number, endpoint, began, share, run, draw.getrandbits(32))
+            SendingThread(number, endpoint, began, share, run, draw.getrandbits(32), idempotent=idempotent)
             for number, endpoint in enumerate(endpoints)
         ]
         self._writing = threading.Lock()

@@ -31,6 +31,7 @@ from .scenarios import kill_master, kill_process, kill_slave, partition, pause_s
 from .watch import Watch
 from .witnesses import Witnesses
 
+WITH_TAIL: Final = "rejoin-diverged"  # an idempotent producer writes none: it waits for the promise of what is stored
 DRILLS: Final[MappingProxyType[str, Callable[[Drill], None]]] = MappingProxyType(
     {
         "kill-master": kill_master,
@@ -38,7 +39,7 @@ DRILLS: Final[MappingProxyType[str, Callable[[Drill], None]]] = MappingProxyType
         "kill-process": kill_process,
         "pause-slave": pause_slave,
         "partition": partition,
-        "rejoin-diverged": rejoin_diverged,
+        WITH_TAIL: rejoin_diverged,
         "slow-disk": slow_disk,
         "disk-full": disk_full,
         "rolling-restart": rolling_restart,
@@ -135,7 +136,8 @@ def _network(plan: DrillPlan) -> Iterator[Network]:
 def _play(plan: DrillPlan, ground: Ground, root: Path, say: Say) -> dict[str, Any]:
     began = time.monotonic()
     endpoints = [ground.endpoints(client) for client in range(PRODUCERS)]
-    load = VerifiedLoad(root, endpoints, began, rate=plan.rate, seed=plan.seed)
+    idempotent = plan.name != WITH_TAIL
+    load = VerifiedLoad(root, endpoints, began, rate=plan.rate, seed=plan.seed, idempotent=idempotent)
     watch = Watch(ground, load, began)
     witnesses = Witnesses(endpoints if plan.history else (), load.topics, began, plan.seed)
     target = plan.by if plan.name == "partition" else plan.target

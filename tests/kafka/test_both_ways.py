@@ -139,7 +139,10 @@ def kill_writer(broker: Broker, topic: str, beside: Path) -> None:
             await_(lambda: len(list(directory.glob("*.log"))) > before + 2, WRITING_S, "segments are written")
         finally:
             process.kill()
-    with max(directory.glob("*.log")).open("ab") as file:
+    last = max(directory.glob("*.log"))
+    if last.with_suffix(".index").exists():  # killed between two segments: what it wrote next began another one
+        last = directory / f"{Partition(directory).end:020}.log"
+    with last.open("ab") as file:
         file.write(build(plain(3, 10**6)).tobytes()[:50])
 
 
