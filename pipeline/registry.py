@@ -7,16 +7,19 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Final
 
+from towline.errors import MissingPackage
+
 from .errors import UnknownJob
 from .job import Job
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`module` has the job as `JOB`; `summary` is one line for people."""
+    """`module` has the job as `JOB`; `summary` is one line for people; `extra` brings the packages that it imports."""
 
     module: str
     summary: str
+    extra: str = "spark"
 
 
 JOBS: Final[Mapping[str, Entry]] = MappingProxyType(
@@ -29,10 +32,14 @@ JOBS: Final[Mapping[str, Entry]] = MappingProxyType(
         ),
         "export": Entry("towline.pipeline.export", "Messages of a store or an archive as JSON lines, CSV or Parquet."),
         "kafka-export": Entry(
-            "towline.pipeline.kafka_export", "Topics of a store as Kafka's partitions, one task a queue, each compared."
+            "towline.pipeline.kafka_export",
+            "Topics of a store as Kafka's partitions, one task a queue, each compared.",
+            "spark,kafka",
         ),
         "kafka-import": Entry(
-            "towline.pipeline.kafka_import", "Topics of a stopped Kafka broker into a store, all checked or none."
+            "towline.pipeline.kafka_import",
+            "Topics of a stopped Kafka broker into a store, all checked or none.",
+            "spark,kafka",
         ),
         "lag": Entry("towline.pipeline.lag", "How far every consumer group is behind, in messages and in time."),
         "lookup": Entry(
@@ -57,12 +64,15 @@ JOBS: Final[Mapping[str, Entry]] = MappingProxyType(
 
 
 def load(name: str) -> Job:
-    """Raises UnknownJob with the nearest name, ModuleNotFoundError where a package is not installed."""
+    """Raises UnknownJob with the nearest name, MissingPackage."""
     entry = JOBS.get(name)
     if entry is None:
         raise UnknownJob(
             name, max(JOBS, default="", key=lambda known: difflib.SequenceMatcher(None, name, known).ratio())
         )
-    job = import_module(entry.module).JOB
+    try:
+        job = import_module(entry.module).JOB
+    except ModuleNotFoundError as error:
+        raise MissingPackage(error.name or entry.module, entry.extra) from None
     assert isinstance(job, Job)
     return job

@@ -1,11 +1,14 @@
 """Options of jobs: one dataclass, from which every command line is made and by which every value is judged."""
 
+import re
+import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
+from towline.errors import MissingPackage
 from towline.pipeline import registry
 from towline.pipeline.arguments import parser_of
 from towline.pipeline.errors import IllegalOption, UnknownJob
@@ -73,3 +76,9 @@ def test_the_jobs_are_in_order_and_a_wrong_name_leads_to_the_nearest():
     assert list(registry.JOBS) == sorted(registry.JOBS)
     with pytest.raises(UnknownJob, match="the nearest is 'stats'"):
         registry.load("statz")
+
+
+def test_a_job_whose_package_is_missing_names_the_extras_that_bring_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "towline.pipeline.kafka_import", None)
+    with pytest.raises(MissingPackage, match=re.escape("pip install 'towline[spark,kafka]'")):
+        registry.load("kafka-import")
