@@ -519,11 +519,10 @@ class PutAgent:
 
     def _facts_for(self, question: dict[str, Any]) -> dict[str, Any] | None:
         """The answer to a question, or None when topics have to be changed first."""
-        match question.get("op"):
-            case "open_ring":
-                return self._rings.open(question)
-            case "begin_producer":
-                return self._appender.producers.begin(question)
+        if question.get("op") == "open_ring":
+            return self._rings.open(question)
+        if question.get("op") == "begin_producer":
+            return self._appender.producers.begin(question)
         facts = self._topic_questions.answer(question)
         if facts is None and not self._topic_questions.changes(question):
             raise MalformedFrame(f"the put process does not answer {question.get('op')!r}")

@@ -90,7 +90,7 @@ def test_a_row_without_names_is_for_all_topics_or_judged_later_or_for_everybody(
     }
     assert bare == {"GET_ROUTEINFO_BY_TOPIC", "GET_BROKER_CLUSTER_INFO", "TOWLINE"}
     own = {op for op, need in OWN_NEEDS.items() if not (need.topics or need.groups or need.whole or need.later)}
-    assert own == {"log_ends", "transaction_status"}
+    assert own == {"begin_producer", "log_ends", "transaction_status"}
 
 
 @pytest.mark.parametrize("code", sorted(code for code, need in NEEDS.items() if need.topics and not need.later))
