@@ -114,6 +114,8 @@ def test_the_page_of_groups_handles_messages_and_passes_over_damage(
 
     groups = page("docs/groups.md")
     assert groups.run(0) == "b'payment'\n"
+    with Producer(node.endpoint) as producer:  # for the next one: the first is done
+        assert producer.send(Message("orders", b"refund", tags="refunded")).acknowledged
     with GroupConsumer(node.facts["endpoints"]["serve"][0], "of-the-page", "orders", start="first") as consumer:
         groups.names |= {"consumer": consumer, "log": logging.getLogger("page")}
         await_(lambda: groups.run(1) or groups.names["messages"], WAIT_S, "a message")
