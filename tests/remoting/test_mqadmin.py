@@ -83,6 +83,7 @@ REFUSED: Final = {
     "updateNamesrvConfig": (("-k", "listenPort", "-v", "1"), "CODE: 16", "when the node is started"),
 }
 WHEN: Final = re.compile(r"(?<=lastUpdateTimestamp=)\d{13}")
+OFFSET: Final = re.compile(r"(?<=queueOffset=)\d+")
 SUMS: Final = ("commitLogMinOffset", "commitLogMaxOffset", "putMessageSizeTotal", "putMessageAverageSize",
                "putMessageTimesTotal", "msgPutTotalTodayNow", "brokerActive", "dispatchBehindBytes")  # fmt: skip
 SET_IN_BOTH: Final = ("timerMaxDelaySec", "enablePropertyFilter", "brokerName", "brokerClusterName", "brokerIP1",
@@ -310,8 +311,10 @@ def test_sends_that_are_timed_say_the_same_but_for_their_times(ours: Side, their
 
 
 def test_sends_to_the_topic_of_the_broker_say_the_same(ours: Side, theirs: Side) -> None:
-    """After the traffic was compared: a broker does not count what comes to that topic."""
-    said, expected = (side.run("sendMsgStatus", "-b", NAME, "-s", "16", "-c", "2") for side in (ours, theirs))
+    """After the traffic was compared: a broker does not count what comes to that topic. On a busy machine the client
+    may send one twice."""
+    rows = (side.run("sendMsgStatus", "-b", NAME, "-s", "16", "-c", "2") for side in (ours, theirs))
+    said, expected = ([OFFSET.sub("OFFSET", line) for line in lines] for lines in rows)
     assert said == expected
     assert len([line for line in said if "sendStatus=SEND_OK" in line]) == 2
 

@@ -29,7 +29,7 @@ from towline.node.roles.role_commands import read_json_file
 from towline.runtime.positions import Position
 
 from .brokers import NEWEST, VERSIONS, Broker
-from .raw_slave import client_port, clients_port, log_of
+from .raw_slave import assert_same_log, client_port, clients_port
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -203,7 +203,7 @@ def test_a_node_follows_a_broker_through_kills_and_takes_its_place(
     await_(lambda: not is_linked(node), WAIT_S, "the node finds nobody to follow")
     assert typed(node, "promote")["role"] == "master"
     node.forget()
-    assert log_of(pair.broker.store, 0, end) == log_of(node.store.root, 0, end)
+    assert_same_log(pair.broker.store, node.store.root, 0, end)
 
     address = f"{HOST}:{clients_port(node)}"
     client = CLIENTS[pair.version]
@@ -282,6 +282,6 @@ def test_a_million_messages_of_a_broker_arrive_byte_by_byte(tmp_path: Path) -> N
             end = pair.await_level()
             for start in range(0, end, segment):
                 upto = min(end, start + segment)
-                assert log_of(pair.broker.store, start, upto) == log_of(pair.node.store.root, start, upto), start
+                assert_same_log(pair.broker.store, pair.node.store.root, start, upto)
         finally:
             pair.end()

@@ -1,5 +1,7 @@
 import errno
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,6 +117,16 @@ class TestIdentity:
         assert (tmp_path / "identity.json").read_text() == content
 
 
+WRITER = """
+import os, sys
+fd = os.open(sys.argv[1], os.O_WRONLY)
+pages = [bytes.fromhex(page) for page in sys.argv[2:]]
+while True:
+    for page in pages:
+        os.pwrite(fd, page, 0)
+"""
+
+
 class TestCheckpoint:
     CONTENT = Checkpoint(
         physic_msg_timestamp=1700000000123, logics_msg_timestamp=1700000000456, confirm_phy_offset=4260
@@ -134,6 +146,24 @@ class TestCheckpoint:
         (tmp_path / "checkpoint").write_bytes(b"x")
         with pytest.raises(MalformedFile, match=str(tmp_path / "checkpoint")):
             CheckpointFile(tmp_path).load()
+
+    def test_a_reader_beside_its_writer_never_sees_half_of_it(self, tmp_path: Path) -> None:
+        """20 to 60 of these reads do."""
+        file, pages = CheckpointFile(tmp_path), []
+        for field in (1 << 20, 2 << 30):
+            file.save(Checkpoint(*[field] * 6))
+            pages.append(file.path.read_bytes())
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(file.path), *(page.hex() for page in pages)])
+        try:
+            for _ in range(50_000):
+                found = file.load()
+                assert found is not None
+                assert found.physic_msg_timestamp == found.logics_physical_offset
+                assert not file.others_wrote()
+            assert writer.poll() is None
+        finally:
+            writer.kill()
+            writer.wait()
 
 
 class TestTheDurableOffset:

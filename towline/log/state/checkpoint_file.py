@@ -1,6 +1,7 @@
 """The file `checkpoint` of the store root; flush writes it, recovery reads it (spec 6.6)."""
 
 import os
+import time
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,8 @@ from towline.format.files.checkpoint import Checkpoint
 from towline.log.files.store_files import write_atomically
 
 NAME: Final = "checkpoint"
+READS: Final = 10
+READ_AGAIN_S: Final = 0.005
 
 
 class CheckpointFile:
@@ -21,14 +24,14 @@ class CheckpointFile:
     def load(self) -> Checkpoint | None:
         """The checkpoint; None without the file. Raises MalformedFile."""
         try:
-            data = self.path.read_bytes()
+            data = self._read()
         except FileNotFoundError:
             return None
         return checkpoint.decode(data, str(self.path))
 
     def others_wrote(self) -> bool:
         """Whether a real broker wrote it last: a whole page whose check is not the one that Towline writes."""
-        data = self.path.read_bytes() if self.path.is_file() else b""
+        data = self._read() if self.path.is_file() else b""
         return len(data) == checkpoint.SIZE and checkpoint.sealed(data) != data
 
     def save(self, content: Checkpoint) -> None:
@@ -45,3 +48,13 @@ class CheckpointFile:
             raise SyncFailed(str(self.path), 0, len(data), error.errno or 0, error.strerror or "") from error
         finally:
             os.close(fd)
+
+    def _read(self) -> bytes:
+        """The whole file. Beside flush, half of what it writes may be seen: read again until the check fits, or for so
+        long that a real broker wrote it, or it is damaged."""
+        for _ in range(READS):
+            data = self.path.read_bytes()
+            if len(data) != checkpoint.SIZE or checkpoint.sealed(data) == data:
+                break
+            time.sleep(READ_AGAIN_S)
+        return data
