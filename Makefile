@@ -14,7 +14,8 @@ test: .venv/ready
 	$(BIN)/python -m tests.gate
 
 # Every row of the fault matrix, with counts; docs/faults.md is written from them. Some hours, or FAULTS="--short",
-# "--rows F1,F7", "--minutes 30"; run again, it goes on where it was broken off. TOWLINE_SEED repeats.
+# "--rows F1,F7", "--minutes 30"; run again, it goes on where it was broken off, and runs of other rows may go beside it.
+# TOWLINE_SEED repeats.
 faults: .venv/ready
 	$(BIN)/python -m tests.faults --record $(FAULTS)
 

@@ -1,7 +1,9 @@
 """What came of each row of a run, and the file that keeps it."""
 
+import fcntl
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -58,23 +60,35 @@ class Outcome:
 
 
 class Results:
-    """The file of a run of one form, as far as it went, below a directory; without the rows of `anew`."""
+    """The file of a run of one form, as far as it went, below a directory; without the rows of `anew`.
+
+    Runs beside each other, of other rows, share it: each adds to what the others have written.
+    """
 
     def __init__(self, directory: Path, form: str, anew: Collection[str] = ()) -> None:
         self._path = directory / f"{form}.json"
         self.known: dict[str, Any] = {"faults": form, "machine": {}, "rows": []}
-        if self._path.exists():
-            self.known = json.loads(self._path.read_text(encoding="utf-8"))
+        with self._changing():
             self.known["rows"] = [row for row in self.known["rows"] if row["row"] not in anew]
 
     def has_passed(self, name: str) -> bool:
         return any(Outcome(**row).verdict == "passed" for row in self.known["rows"] if row["row"] == name)
 
     def add(self, outcome: Outcome, machine: Mapping[str, Any]) -> None:
-        self.known["machine"] = dict(machine)
-        rows = [row for row in self.known["rows"] if row["row"] != outcome.row]
-        self.known["rows"] = sorted([*rows, asdict(outcome)], key=lambda row: int(row["row"][1:]))
-        write(self._path, self.known)
+        with self._changing():
+            self.known["machine"] = dict(machine)
+            rows = [row for row in self.known["rows"] if row["row"] != outcome.row]
+            self.known["rows"] = sorted([*rows, asdict(outcome)], key=lambda row: int(row["row"][1:]))
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self._path.exists():
+                self.known = json.loads(self._path.read_text(encoding="utf-8"))
+            yield
+            write(self._path, self.known)
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:

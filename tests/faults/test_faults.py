@@ -204,6 +204,13 @@ class TestResults:
         anew = Results(tmp_path, "short", ["F1", "F10"])
         assert [anew.has_passed(name) for name in ("F1", "F2")] == [False, True], "the others stay"
 
+    def test_of_runs_beside_each_other_are_kept_together(self, tmp_path: Path):
+        one, other = Results(tmp_path, "whole"), Results(tmp_path, "whole")
+        one.add(Outcome("F1", passed=1), MACHINE)
+        other.add(Outcome("F2", passed=1), MACHINE)
+        one.add(Outcome("F3", passed=1), MACHINE)
+        assert [row["row"] for row in Results(tmp_path, "whole").known["rows"]] == ["F1", "F2", "F3"]
+
     def test_say_how_many_were_injected_of_what_is_wanted(self):
         outcomes = {"F1": Outcome("F1", injected=30), "F7": Outcome("F7", injected=4)}
         found = reached(ROWS, outcomes)
