@@ -8,7 +8,7 @@ import typer
 from .lazy import group, load_module
 from .options import Json
 
-app = group("Measure this machine.")
+app = group("Measure Towline on this machine.")
 
 Names = Annotated[str, typer.Option(metavar="A,B", help="Only these, separated by commas; all by default.")]
 Rounds = Annotated[int, typer.Option(min=0, help="Turns at most of each system at each work; 0: as the form has it.")]
@@ -21,7 +21,7 @@ Resume = Annotated[
 
 @app.callback()
 def bench() -> None:
-    """Measure this machine, each figure beside the limits measured in the same run."""
+    """Measure Towline on this machine, each figure beside the limits measured in the same run."""
 
 
 @app.command("put")

@@ -81,7 +81,7 @@ def status(file: File, group: Groups = None, as_json: Json = False) -> int:
 def scale(
     file: File,
     group: Annotated[str, typer.Argument(help="Name of the group.")],
-    slaves: Annotated[int, typer.Option("--slaves", "-n", min=0, max=62, help="How many it shall have.")],
+    slaves: Annotated[int, typer.Option("--slaves", "-n", min=0, max=62, help="Number of slaves.")],
     host: Annotated[str, typer.Option(help="Machine of new ones.")] = "127.0.0.1",
     no_restart: NoRestart = False,
     timeout: Timeout = 120.0,

@@ -65,7 +65,7 @@ def set_(changes: Sequence[str], keep: bool, endpoint: str | None, store: Path |
 
 def unset(keys: Sequence[str], every: bool, endpoint: str | None, store: Path | None, as_json: bool) -> int:
     if every == bool(keys):
-        raise typer.BadParameter("name settings, or say --all, one of them")
+        raise typer.BadParameter("give either names of settings or --all")
     endpoint, store = named_node(endpoint, store)
     done: dict[str, Any]
     if store is not None:

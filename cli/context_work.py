@@ -15,7 +15,7 @@ from .output import add_row, show, table
 
 def add(name: str, endpoint: str | None, store: Path | None, keys: Path | None, as_json: bool) -> None:
     if (endpoint is None) == (store is None):
-        raise typer.BadParameter("name the node by --endpoint or by --store, one of them")
+        raise typer.BadParameter("give either --endpoint or --store")
     if endpoint is not None:
         group_routes(endpoint)
     if keys is not None:

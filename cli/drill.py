@@ -23,14 +23,14 @@ class By(StrEnum):
 
 
 Rounds = Annotated[int, typer.Option(min=1, max=10_000, help="How often, on the same cluster.")]
-Seconds = Annotated[float, typer.Option(min=0.1, help="How long a fault lasts that has a length.")]
+Seconds = Annotated[float, typer.Option(min=0.1, help="Seconds that a pause, a cut or a slow disk lasts.")]
 Rate = Annotated[int, typer.Option(min=100, max=100_000, help="Messages a second of the load.")]
 Nodes = Annotated[int, typer.Option(min=2, max=9, help="Nodes of the drill's own cluster.")]
 Least = Annotated[
     int, typer.Option("--min-in-sync", min=1, max=9, help="min_in_sync_replicas; 1: a master alone goes on, degraded.")
 ]
 Etcd = Annotated[bool, typer.Option("--etcd", help="Fail over by a real etcd, which the drill starts; else by hand.")]
-Seed = Annotated[int, typer.Option(min=0, help="Of all choices; 0 draws one.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random choices; 0 draws one.")]
 History = Annotated[
     bool, typer.Option("--history", help="Read along and keep registers too: operations.jsonl, for a checker.")
 ]

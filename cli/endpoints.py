@@ -46,7 +46,7 @@ def named_node(endpoint: str | None, store: Path | None) -> tuple[str | None, Pa
         endpoint, store = _of_context()
     if (endpoint is None) == (store is None):
         context = "`towline context add NAME --endpoint ENDPOINT`"
-        raise typer.BadParameter(f"name the node by --endpoint or by --store, one of them, or by {context}")
+        raise typer.BadParameter(f"give either --endpoint or --store, or keep one by {context}")
     return endpoint, store
 
 

@@ -98,7 +98,7 @@ def _check_member(follow: bool, queue: int | None, tags: str, sql: str) -> None:
     if queue is not None:
         raise typer.BadParameter("leave --queue away: the members of a --group share the queues out among them")
     if sql and tags != ANY_TAG:
-        raise typer.BadParameter("with --group give --tags or --sql, one of them")
+        raise typer.BadParameter("with --group give --tags or --sql, not both")
 
 
 def _check_place(topic: str, group: str, offset: int | None) -> None:
@@ -168,7 +168,7 @@ def _writer(template: str | None, as_json: bool) -> Callable[[ReceivedMessage], 
     if template is None:
         return None
     if as_json:
-        raise typer.BadParameter("give --format or --json, one of them")
+        raise typer.BadParameter("give --format or --json, not both")
     try:
         render = parse_template(template)
     except ValueError as error:

@@ -33,9 +33,11 @@ class Shape(StrEnum):
 def loadtest(
     user: Annotated[list[UserKind] | None, typer.Option("--user", help="Kind of user; may be repeated.")] = None,
     put: Annotated[
-        str | None, typer.Option("--put", metavar="ENDPOINT", help="Where puts go, or cluster:PATH for all of it.")
+        str | None, typer.Option("--put", metavar="ENDPOINT", help="Address of the node, or cluster:PATH.")
     ] = None,
-    serve: Annotated[str | None, typer.Option("--serve", metavar="ENDPOINT", help="Where reads go.")] = None,
+    serve: Annotated[
+        str | None, typer.Option("--serve", metavar="ENDPOINT", help="Another address for reads; the same by default.")
+    ] = None,
     store: LocalStore = None,
     topic: Annotated[str, typer.Option(help="Made if it is not there.")] = "loadtest",
     queues: Annotated[int, typer.Option(min=1, help="Queues of a topic that is made.")] = 4,

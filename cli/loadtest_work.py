@@ -72,11 +72,11 @@ def loadtest(
 
 def _where(put: str | None, serve: str | None, store: Path | None) -> tuple[str, str]:
     """Endpoints of both services. Raises BadParameter, NodeNotRunning."""
-    if put is not None and store is None and (serve is not None or names_groups(put)):
+    if put is not None and store is None:
         return put, serve or put
     if store is not None and put is None and serve is None:
         return endpoint_of("put", None, store), endpoint_of("serve", None, store)
-    raise typer.BadParameter("name the nodes by --put and --serve, by --put cluster:PATH, or by --store")
+    raise typer.BadParameter("name the node by --put ENDPOINT, all of a cluster by --put cluster:PATH, or give --store")
 
 
 def _make_topic(put: str, topic: str, queues: int) -> None:

@@ -44,7 +44,7 @@ COMMANDS: Final = {
         "Serve a live page of a cluster until Ctrl-C: nodes, topics, groups, messages, segments, refusals, reports.",
     ),
     "inspect": ("inspect:app", "Show what the files of a store hold."),
-    "bench": ("bench:app", "Measure this machine."),
+    "bench": ("bench:app", "Measure Towline on this machine."),
     "drill": ("drill:app", "Break a cluster on purpose, and prove that nothing is lost."),
     "simulate": (
         "simulate:simulate",

@@ -37,7 +37,7 @@ Without = Annotated[
     list[str] | None, typer.Option("--without", metavar="DUTY", help="Leave a duty to be started by hand; repeatable.")
 ]
 Foreground = Annotated[
-    bool, typer.Option("--foreground", help="Stay in front until Ctrl-C; logs go to standard error.")
+    bool, typer.Option("--foreground", help="Stay in the foreground until Ctrl-C; logs go to standard error.")
 ]
 Flush = Annotated[
     FlushDiskType | None, typer.Option("--flush-disk-type", help="When an acknowledgement waits for the disk.")

@@ -43,11 +43,11 @@ def put(
     as_json: bool,
 ) -> int:
     if sum(source is not None for source in (body, file, lines)) != 1:
-        raise typer.BadParameter("give a BODY, --file or --lines, one of them")
+        raise typer.BadParameter("give one of BODY, --file and --lines")
     if key_separator is not None and (lines is None or not key_separator):
         raise typer.BadParameter("--key-separator goes with --lines, and is not empty")
     if delay_level is not None and deliver_at is not None:
-        raise typer.BadParameter("give --delay-level or --deliver-at, one of them")
+        raise typer.BadParameter("give --delay-level or --deliver-at, not both")
     common: dict[str, Any] = {
         "tags": tags,
         "keys": tuple(key or ()),

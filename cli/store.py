@@ -77,7 +77,7 @@ def backup(
         bool, typer.Option("--prune", help="Segments that the store has deleted leave the backup.")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="MB", min=0, help="Most megabytes a second, 0: any.")] = 0,
-    cold: Annotated[bool, typer.Option("--cold", help="Leave nothing that was read in memory.")] = False,
+    cold: Annotated[bool, typer.Option("--cold", help="Drop what was read from the page cache.")] = False,
     config: Config = None,
     as_json: Json = False,
 ) -> int:

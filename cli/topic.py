@@ -55,13 +55,15 @@ def describe(
 
 @app.command("create")
 def create(
-    topic: Annotated[str, typer.Argument(help="Name: letters, digits, %, |, _ and -.")],
+    topic: Annotated[
+        str, typer.Argument(help="Name: letters, digits, %, |, _ and -; dots where dots_in_topic_names is set.")
+    ],
     queues: Annotated[int, typer.Option(min=1, help="Queues to write to and read from.")] = 4,
     read_queues: Annotated[int | None, typer.Option(min=1, help="Queues to read from, if not as many.")] = None,
     write_queues: Annotated[int | None, typer.Option(min=1, help="Queues to write to, if not as many.")] = None,
     perm: Annotated[Permission, typer.Option(help="What clients may: read, write, both or nothing.")] = Permission.RW,
     inherit: Annotated[
-        bool, typer.Option("--inherit", help="Topics that the node makes by itself may take after this one.")
+        bool, typer.Option("--inherit", help="Topics that the node makes by itself may copy this one's queues.")
     ] = False,
     order: Annotated[bool, typer.Option("--order", help="Mark the topic as an ordered one.")] = False,
     retention: Retention = None,

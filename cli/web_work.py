@@ -52,7 +52,7 @@ def _nodes(endpoint: str | None, store: Path | None, file: Path | None) -> tuple
     """Which nodes are looked at, and where each group of them is asked."""
     if file is not None:
         if endpoint is not None or store is not None:
-            raise typer.BadParameter("name the nodes by --file, by --endpoint or by --store, one of them")
+            raise typer.BadParameter("give one of --file, --endpoint and --store")
         endpoint = f"cluster:{file}"
     else:
         endpoint, store = named_node(endpoint, store)

@@ -47,8 +47,8 @@ class ArchiveOptions:
     )
     compression: Literal["zstd", "snappy", "lz4", "gzip", "none"] = option("Of the Parquet files.", default="zstd")
     tell: bool = option(
-        "Leave word in the store (config/archived.json), by which cleaning goes with keep_until_archived. Not done for "
-        "a backup or a real broker's store.",
+        "Note in the store (config/archived.json) how far it is archived; with keep_until_archived cleaning waits for "
+        "that. Not done for a backup or a real broker's store.",
         default=True,
     )
     table: Literal["none", "delta"] = option(

@@ -45,7 +45,7 @@ class CopyOptions(Care):
         default=REPLAY_WAIT_MS,
         least=0,
     )
-    lanes: int | None = option("Tasks; queues are shared among them.", default=None, least=1)
+    tasks: int | None = option("Number of tasks; queues are shared among them.", default=None, least=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class ReplayOptions(CopyOptions):
 
 
 COLUMNS: Final = (
-    Column("lane", "int", "task; it has the queues whose number leaves this rest"),
+    Column("task", "int", "number of the task; it has the queues whose number leaves this rest"),
     Column("read", "bigint", "messages that were chosen"),
     Column("sent", "bigint", "messages that this run sent, stored and promised"),
     Column("there", "bigint", "messages that the topic held already"),
@@ -66,7 +66,7 @@ def copy(options: CopyOptions, chosen: FromEither, source: str, tasks: Tasks) ->
     messages = messages_of(chosen, READ)
     stem = stem_of(options.source or source, options.topic, options.into)
     target, queues = prepared_target(options.endpoint, options.serve, options.into, stem, options.wait_ms)
-    count = options.lanes or min(tasks.parallel, queues, LANES)
+    count = options.tasks or min(tasks.parallel, queues, LANES)
     lanes = [Lane(messages=messages, target=target, number=number, count=count) for number in range(count)]
     return tasks.run("messages", send_lane, lanes)
 
@@ -93,7 +93,7 @@ def check_attempts(spark: Any) -> None:
 def result_of(lanes: list[Copied], options: CopyOptions) -> Result:
     read, sent, there = (sum(getattr(lane, name) for lane in lanes) for name in ("read", "sent", "there"))
     plot = Plot(
-        title="messages by lane",
+        title="messages by task",
         kind="stacked",
         x=[str(lane.lane) for lane in lanes],
         series={"sent": [float(lane.sent) for lane in lanes], "there": [float(lane.there) for lane in lanes]},

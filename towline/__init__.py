@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from towline.client.consumer import Consumer as Consumer
     from towline.client.errors import DamagedMessage as DamagedMessage
     from towline.client.errors import DeliveryTimeout as DeliveryTimeout
+    from towline.client.errors import NotIdempotent as NotIdempotent
     from towline.client.errors import ProducerFull as ProducerFull
     from towline.client.errors import PutRefused as PutRefused
     from towline.client.errors import RequestTimeout as RequestTimeout
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
     from towline.client.transaction import TransactionResult as TransactionResult
     from towline.errors import LinkRefused as LinkRefused
     from towline.errors import NoAnswer as NoAnswer
+    from towline.errors import OutOfOrderSequence as OutOfOrderSequence
+    from towline.errors import ProducerFenced as ProducerFenced
     from towline.errors import TowlineError as TowlineError
+    from towline.errors import UnknownProducer as UnknownProducer
     from towline.format.wire.status import PutStatus as PutStatus
 
     __version__: str
@@ -53,7 +57,10 @@ _MODULES = {
     "LinkRefused": "towline.errors",
     "Message": "towline.client.message",
     "NoAnswer": "towline.errors",
+    "NotIdempotent": "towline.client.errors",
+    "OutOfOrderSequence": "towline.errors",
     "Producer": "towline.client.producer",
+    "ProducerFenced": "towline.errors",
     "ProducerFull": "towline.client.errors",
     "PutRefused": "towline.client.errors",
     "PutStatus": "towline.format.wire.status",
@@ -68,6 +75,7 @@ _MODULES = {
     "Transaction": "towline.client.transaction",
     "TransactionProducer": "towline.client.transaction",
     "TransactionResult": "towline.client.transaction",
+    "UnknownProducer": "towline.errors",
     "UnreadableValue": "towline.client.errors",
     "UnserializableValue": "towline.client.errors",
     "reply": "towline.client.request",

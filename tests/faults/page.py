@@ -71,7 +71,8 @@ def _summary(document: Mapping[str, Any], rows: Sequence[Row], outcomes: Mapping
     minutes = sum(outcome.seconds for outcome in outcomes.values()) / 60
     where = f"{machine.get('cpus', '?')} CPUs ({machine.get('cpu', '?')}), {machine.get('memory_gb', '?')} GB"
     return (
-        f"{form}. {passed} of {len(rows)} rows passed; {minutes:.0f} minutes, from {times[0]} to {times[-1]}, on "
+        f"{form}. {passed} of {len(rows)} rows passed; {minutes:.0f} minutes of rows, which "
+        f"began between {times[0]} and {times[-1]}, on "
         f"{where}, Linux {machine.get('kernel', '?')}, with a load of {min(loads):.1f} to {max(loads):.1f} at the rows'"
         " beginnings."
     )

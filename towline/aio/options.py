@@ -12,7 +12,7 @@ from towline.client.values import Deserializer, Propagator, Serializer
 
 
 class ProducerOptions(TypedDict, total=False):
-    """Of `AsyncProducer`; `linger_ms` is 0 there unless given."""
+    """Options of `AsyncProducer`; `linger_ms` is 0 there unless given."""
 
     name: str
     cluster: str
@@ -36,7 +36,7 @@ class ProducerOptions(TypedDict, total=False):
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """Of `AsyncConsumer`."""
+    """Options of `AsyncConsumer`."""
 
     tags: str
     sql: str
@@ -56,7 +56,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class GroupConsumerOptions(TypedDict, total=False):
-    """Of `AsyncGroupConsumer`."""
+    """Options of `AsyncGroupConsumer`."""
 
     member: str
     model: Literal["clustering", "broadcasting"]
@@ -79,7 +79,7 @@ class GroupConsumerOptions(TypedDict, total=False):
 
 
 class AdminOptions(TypedDict, total=False):
-    """Of `AsyncAdminClient`."""
+    """Options of `AsyncAdminClient`."""
 
     name: str
     cluster: str

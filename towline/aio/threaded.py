@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Client(Protocol):
-    """What all clients have."""
+    """The calls that every client has."""
 
     def close(self) -> None: ...
 

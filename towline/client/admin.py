@@ -317,13 +317,14 @@ class AdminClient:
     # --- transactions (asks the schedule process)
 
     def transaction_status(self) -> dict[str, int]:
-        """How many are open, and since the process started checked, put_aside, lost; how many producers are watching;
-        and up to which offsets both queues were read (half_next, op_next) and are through (half_floor, op_floor)."""
+        """How many transactions are open, and since the process started checked, put_aside, lost; how many producers
+        are watching; and up to which offsets both queues were read (half_next, op_next) and are through (half_floor,
+        op_floor)."""
         return {name: int(value) for name, value in self.ask("transaction_status").facts.items()}
 
     def open_transactions(self, group: str = "") -> list[dict[str, Any]]:
-        """Up to 256, of one producer group or all: transaction (its text), group, key, topic, queue, checks, first
-        (offset of its half), stored_ms; in the order in which they were stored or checked last."""
+        """Up to 256 open transactions, of one producer group or all: transaction (its text), group, key, topic, queue,
+        checks, first (offset of its half), stored_ms; in the order in which they were stored or checked last."""
         found = self.ask("transaction_list", group=group).facts["transactions"]
         return [{"transaction": f"{row['first']}-{row['key']}-{row['group']}", **row} for row in found]
 

@@ -22,7 +22,7 @@ class ClientForked(ClientClosed):
 
     @classmethod
     def here(cls, what: str) -> Self:
-        """For the child."""
+        """The error for the child of a fork."""
         return cls(what, os.getppid())
 
 
@@ -151,7 +151,7 @@ class FilterRefused(TowlineError, remedy=Remedy.FIX_CALL):
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Self:
-        """From a node's answer."""
+        """The error in a node's answer."""
         error, position, sentence = (facts.get(name, "") for name in ("error", "position", "sentence"))
         said = str(sentence).removesuffix(f"; {facts.get('remedy', '')}")
         return cls(str(error), position if isinstance(position, int) else -1, said)

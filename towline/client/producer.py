@@ -159,7 +159,8 @@ class Producer:
         """Sends at once and waits for the outcome.
 
         The result's `status` says what is promised: only PUT_OK is an acknowledgement. Raises what `send_async` raises,
-        PutRefused (StoreBusy when time or attempts ran out), DeliveryTimeout, LinkRefused.
+        PutRefused (StoreBusy when time or attempts ran out), DeliveryTimeout, LinkRefused; of an idempotent producer
+        OutOfOrderSequence, UnknownProducer, ProducerFenced, NotIdempotent.
         """
         if self._spread is not None:
             return self._add(message, True, self._room_ms).result()
@@ -179,8 +180,10 @@ class Producer:
         long for room first. A full batch that it cannot send itself it lets the producer's thread send: 2 ms at most.
 
         Raises what is wrong with the message (UnserializableValue, MessageTooLarge, IllegalProperty, MalformedRecord,
-        IllegalDelay), UnknownGroup, ProducerFull, ClientClosed. What a node says comes by the future: UnknownTopic,
-        NoAnswer, LinkRefused, PutRefused; for a new topic MessageTooLarge, MalformedRecord and IllegalDelay too.
+        IllegalDelay), UnknownGroup, ProducerFull, ClientClosed, NotIdempotent. What a node says comes by the future:
+        UnknownTopic, NoAnswer, LinkRefused, PutRefused, DeliveryTimeout; for a new topic MessageTooLarge,
+        MalformedRecord and IllegalDelay too, and of an idempotent producer OutOfOrderSequence, UnknownProducer,
+        ProducerFenced.
         """
         told = None if callback is None else partial(_call_back, callback)
         return self._add(message, False, max_block_ms, told)

@@ -35,6 +35,7 @@ name = "{name}"
 master = 0  # the node that starts as master; who is master later, the nodes agree on
 [group.settings]
 broker_role = "{role}"  # SYNC_MASTER: a put is acknowledged when `in_sync_replicas` nodes have it (2)
+# min_in_sync_replicas = 2  # refuse puts while fewer are in sync: of two nodes, the other can then be promoted by hand
 """
 _NODE: Final = """
 [[group.node]]

@@ -82,7 +82,7 @@ def open_live(root: Path, wants: Callable[[str, int], bool]) -> LiveNode | None:
 
 
 def bounds(store: Store, holder: int) -> tuple[int, int] | None:
-    """From positions: (minimum, confirmed end) of the node whose supervisor, `holder`, has the store.
+    """(minimum, confirmed end) from the positions of the node whose supervisor, `holder`, has the store.
 
     None where that process is no node, or one that has not come far enough: its positions are those of another start.
     """

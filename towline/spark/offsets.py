@@ -57,7 +57,7 @@ class LogOffset:
 
     @classmethod
     def read(cls, offset: dict[str, Any], source: Source) -> "LogOffset":
-        """Raises CheckpointUnusable."""
+        """The offset in a checkpoint's JSON. Raises CheckpointUnusable."""
         _check(offset, LOG, source)
         try:
             ((broker_name, position),) = offset[LOG].items()
@@ -102,7 +102,7 @@ class QueueOffsets:
 
     @classmethod
     def read(cls, offset: dict[str, Any], source: Source) -> "QueueOffsets":
-        """Raises CheckpointUnusable."""
+        """The offsets in a checkpoint's JSON. Raises CheckpointUnusable."""
         _check(offset, QUEUES, source)
         try:
             ends, began = _flat(offset[QUEUES]), _flat(offset.get(_BEGAN, {}))

@@ -222,14 +222,14 @@ def _columns(name: str, text: str) -> tuple[str, ...]:
 
 
 def truth(name: str, text: str) -> bool:
-    """Raises BadOption, as all of these."""
+    """The value of an option that is true or false. Raises BadOption, as all of these."""
     if text.strip().lower() not in ("true", "false"):
         raise BadOption(name, text, "it is true or false")
     return text.strip().lower() == "true"
 
 
 def whole(name: str, text: str) -> int:
-    """Raises BadOption."""
+    """The value of an option that is a whole number. Raises BadOption."""
     if not text.strip().isascii() or not text.strip().isdigit():
         raise BadOption(name, text, "it is a whole number, 0 or more")
     return int(text)

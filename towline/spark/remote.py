@@ -166,7 +166,7 @@ class Group:
         self._admin.close()
 
     def queues(self) -> list[QueueBounds]:
-        """Of the topics that are chosen, as they are now."""
+        """The queues of the topics that are chosen, as they are now."""
         self.topics = {row["topic"] for row in self._admin.topics()}
         found = []
         for topic in sorted(self.topics):

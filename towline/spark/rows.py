@@ -69,7 +69,7 @@ _FLAG_BITS: Final = 32
 
 
 def check_schema(names: Sequence[str], *, topic: bool) -> None:
-    """Raises UnwritableColumn; `topic`: whether an option names one."""
+    """Checks the columns of what is written. Raises UnwritableColumn; `topic`: whether an option names one."""
     known = ", ".join(COLUMNS)
     for name in names:
         if name not in COLUMNS:
@@ -116,7 +116,7 @@ def bodies_of(batch: pa.RecordBatch) -> list[bytes]:
 
 
 def numbers_of(batch: pa.RecordBatch, name: str, otherwise: int) -> NDArray[np.int64]:
-    """Raises UnwritableRow for what does not fit an int of 32 bits."""
+    """A column of whole numbers, `otherwise` where it is missing. Raises UnwritableRow for what exceeds 32 bits."""
     if name not in batch.schema.names:
         return np.full(batch.num_rows, otherwise, dtype=np.int64)
     found: NDArray[np.int64] = pc.fill_null(batch[name], otherwise).to_numpy(zero_copy_only=False).astype(np.int64)

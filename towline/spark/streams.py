@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one batch: messages, bytes; None for no limit."""
+    """Limits of one batch: messages, bytes; None for no limit."""
 
     rows: int | None = None
     bytes: int | None = None

@@ -287,7 +287,7 @@ def as_markdown() -> str:
     """The table, as ARCHITECTURE.md shows it."""
     lines = [
         "The durable offset is how far the log was surely on the disk.",
-        "Where the newest record bears out what the node before left behind, nothing further back is looked at.",
+        "Where the newest record confirms what the previous node left behind, nothing before it is read.",
         "",
         *(f"- **{verdict.name}**: {verdict.value}." for verdict in Verdict),
         "",

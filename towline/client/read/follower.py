@@ -56,7 +56,7 @@ class Found:
 
 
 class Follower:
-    """Of one reader and one link. Times are monotonic seconds. Used by one thread."""
+    """Follows the log for one reader over one link. Times are monotonic seconds. Used by one thread."""
 
     def __init__(self, tail: LogTail, topic: bytes, ask: Callable[[dict[str, Any]], int]) -> None:
         """`ask` sends a question and returns its request id, 0 where it could not be sent."""

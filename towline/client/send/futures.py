@@ -264,8 +264,9 @@ class SendFuture(Future[SendResult]):
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Waits for the outcome, `timeout` seconds at most. Raises what became of the message: PutRefused (and
-        StoreBusy, which is one), DeliveryTimeout, LinkRefused, ClientClosed; or, when there is none, ResultPending,
-        which is a TimeoutError."""
+        StoreBusy, which is one), DeliveryTimeout, LinkRefused, ClientClosed, of an idempotent producer
+        OutOfOrderSequence, UnknownProducer, ProducerFenced; or, when there is none, ResultPending, which is a
+        TimeoutError."""
         error = self.exception(timeout)
         if error is not None:
             raise error
