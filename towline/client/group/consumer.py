@@ -62,11 +62,14 @@ class GroupConsumer:
                     `offsets_file`
     start           where a group begins that is new to a topic: first, last, a datetime or ms since 1970 (store time).
                     A group that is known goes on where it stood, whatever this says
+    strategy        how the members share the queues: average (neighbours) or circle (one by one); the same for all
     ordered         a queue is locked to one member, and its messages go to one thread at a time
     auto_commit     what is finished is committed each `commit_interval_ms`, before a queue is given away, and by
                     `close`. Otherwise by `commit` alone
     buffer_bytes    bytes of messages fetched ahead, over all queues; max_count and max_bytes limit one pull
+    suspend_ms      how long the node holds a pull that finds nothing
     timeout_ms      how long the node may be out of reach before NoAnswer; reading goes on afterwards
+    body_size_max   bytes of a body after decompression
     check_crcs      the CRC of each body is compared before it is handed out. What does not fit is read from another
                     node of its group of nodes, where one is known; else it raises DamagedMessage, and comes again
                     until somebody seeks behind it
