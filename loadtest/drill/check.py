@@ -3,9 +3,9 @@
     python -m towline.loadtest.drill.check DIRECTORY
 
 Set: every acknowledged message is in every log, at the queue offset that the acknowledgement named, with the body that
-was sent; nothing is there that was never sent, and nothing twice. Order: in a queue, messages stand in the order of
-sending. Bytes: all CommitLogs are the same over [the greatest minimum, the least end). Works on columns: a million
-messages are a second.
+was sent; nothing is there that was never sent, and nothing twice; of producers that are not idempotent, nothing more
+often than it was sent. Order: in a queue, first copies stand in the order of sending. Bytes: all CommitLogs are the
+same over [the greatest minimum, the least end). Works on columns: a million messages are a second.
 """
 
 import sys
@@ -126,13 +126,13 @@ def _word(log: npt.NDArray[np.uint8], at: Numbers) -> Numbers:
 
 
 class Judge:
-    """Compares logs with a history."""
+    """Compares logs with a history; whose producers are not `idempotent` may have doubled what they sent again."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, *, idempotent: bool = True) -> None:
         acknowledged, stored = (int(history.has(status).sum()) for status in (ACKNOWLEDGED, STORED))
         self.verdict = DrillVerdict(len(history), acknowledged, stored, len(history) - acknowledged - stored)
         self._order = np.argsort(history.keys, kind="stable")
-        self._history = history
+        self._history, self._idempotent = history, idempotent
         self._keys = history.keys[self._order]
         self._fault("sent under one key twice", self._keys[:-1][self._keys[:-1] == self._keys[1:]])
         self.verdict.without_service_s = self._longest_gap()
@@ -163,10 +163,13 @@ class Judge:
         self._queues(name, found)
 
     def _doubles(self, name: str, rows: Numbers) -> None:
-        twice, copies = np.unique(rows, return_counts=True)
-        twice = twice[copies > 1]
+        there, copies = np.unique(rows, return_counts=True)
         self.verdict.doubled = max(self.verdict.doubled, int((copies - 1).sum()))
-        self._fault(f"{name}: there twice", self._history.keys[twice])
+        if self._idempotent:
+            self._fault(f"{name}: there twice", self._history.keys[there[copies > 1]])
+        else:
+            often = copies > self._history.attempts[there]
+            self._fault(f"{name}: there more often than sent", self._history.keys[there[often]])
 
     def _queues(self, name: str, found: Found) -> None:
         """Offsets of a queue go up by one; first copies of a producer's messages in the order of sending."""
@@ -233,7 +236,7 @@ def check(directory: Path) -> DrillVerdict:
     Raises FileNotFoundError, ValueError for a directory that holds no whole drill.
     """
     said: dict[str, Any] = orjson.loads((directory / STORES).read_bytes())
-    judge = Judge(read_history(directory))
+    judge = Judge(read_history(directory), idempotent=said["idempotent"])
     logs, found = {}, {}
     for name, path in said["stores"].items():
         store = Store(Path(path))

@@ -67,6 +67,7 @@ class DrillPlan:
     target: str = "put"  # of kill-process
     by: str = "auto"  # of partition
     history: bool = False  # witnesses, and operations for a checker
+    plain: bool = False  # producers that are not idempotent, for nodes that know no others
     cluster: Path | None = None
     group: str | None = None
 
@@ -136,7 +137,7 @@ def _network(plan: DrillPlan) -> Iterator[Network]:
 def _play(plan: DrillPlan, ground: Ground, root: Path, say: Say) -> dict[str, Any]:
     began = time.monotonic()
     endpoints = [ground.endpoints(client) for client in range(PRODUCERS)]
-    idempotent = plan.name != WITH_TAIL
+    idempotent = not plan.plain and plan.name != WITH_TAIL
     load = VerifiedLoad(root, endpoints, began, rate=plan.rate, seed=plan.seed, idempotent=idempotent)
     watch = Watch(ground, load, began)
     witnesses = Witnesses(endpoints if plan.history else (), load.topics, began, plan.seed)
@@ -169,7 +170,7 @@ def _play(plan: DrillPlan, ground: Ground, root: Path, say: Say) -> dict[str, An
         load.close()
         witnesses.close(root)
         watch.stop() if watch.is_alive() else None
-    _save(ground, load, watch, root)
+    _save(ground, load, watch, root, idempotent=idempotent)
     if plan.history:
         drill.facts["operations"] = write_operations(root)
     return _judge(plan, drill, failure, root, time.monotonic() - began)
@@ -181,11 +182,12 @@ def _create_topics(endpoints: str, topics: list[str]) -> None:
             admin.create_topic(topic, QUEUES)
 
 
-def _save(ground: Ground, load: VerifiedLoad, watch: Watch, root: Path) -> None:
+def _save(ground: Ground, load: VerifiedLoad, watch: Watch, root: Path, *, idempotent: bool) -> None:
     watch.save(root)
     stores = {f"node {node.number}": str(node.store.root) for node in ground.nodes}
     away = [f"node {number}" for number, seen in ground.observe().items() if seen is None]
     said = {"segment_size": ground.segment_size, "topics": load.topics, "stores": stores, "away": away}
+    said["idempotent"] = idempotent
     (root / STORES).write_bytes(orjson.dumps(said))
 
 

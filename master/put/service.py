@@ -165,6 +165,7 @@ class PutAgent:
                 delay_levels=len(settings.delay_levels_ms),
                 timer_max_delay_sec=settings.timer_max_delay_sec,
                 answer_ms=max(settings.sync_flush_timeout, settings.slave_timeout),
+                idempotent=1,  # it judges the batches of such producers
                 **terms.offer(),
             ),
             counted=lambda: self._requests.peer_cut(),

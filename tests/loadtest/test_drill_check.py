@@ -1,6 +1,7 @@
 """The judge of drills: every kind of broken promise is found and named, and a whole history of a million is quick."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,17 @@ def test_a_broken_promise_is_named(tmp_path, found, field, said):
     verdict = judged(tmp_path, [outcome(0), outcome(1), outcome(2)], found)
     assert getattr(verdict, field)
     assert any(said in fault for fault in verdict.faults), verdict.faults
+
+
+def test_what_is_sent_again_by_a_producer_that_is_not_idempotent_may_stand_as_often_as_it_was_sent(tmp_path):
+    again = replace(outcome(1), attempts=2)
+    judge = Judge(history_of(tmp_path, outcome(0), again, outcome(2)), idempotent=False)
+    judge.check("node 0", found_of(0, 1, 2, 1))
+    assert (judge.verdict.doubled, judge.verdict.faults) == (1, [])
+    judge.check("node 1", found_of(0, 1, 2, 2))
+    assert [fault.partition(":")[2] for fault in judge.verdict.faults] == [
+        f" there more often than sent: 1 messages, {key_of(RUN, 0, 2)}"
+    ]
 
 
 def test_a_gap_in_a_queue_is_named(tmp_path):

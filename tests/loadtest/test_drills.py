@@ -45,13 +45,14 @@ def drilled(plan: DrillPlan, keep: Path) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("rounds", "shape"),
-    [(1, Shape()), (2, Shape(3, 2, etcd=True)), (2, Shape(2, 1, etcd=True))],
-    ids=["1+2, by hand", "1+2, by etcd", "1+1, by etcd"],
+    ("rounds", "shape", "plain"),
+    [(1, Shape(), False), (2, Shape(3, 2, etcd=True), False), (2, Shape(2, 1, etcd=True), True)],
+    ids=["1+2, by hand", "1+2, by etcd", "1+1, by etcd, plain producers"],
 )
-def test_five_masters_are_killed(temporary, tmp_path, rounds, shape):
+def test_five_masters_are_killed(temporary, tmp_path, rounds, shape, plain):
     need_etcd(shape)
-    result = drilled(DrillPlan("kill-master", rounds=rounds, rate=1000, shape=shape), tmp_path / "kept")
+    plan = DrillPlan("kill-master", rounds=rounds, rate=1000, shape=shape, plain=plain)
+    result = drilled(plan, tmp_path / "kept")
     assert len(result["events"]) == rounds
     assert all(event["end"] > event["healed"] > event["service"] > event["begin"] for event in result["events"])
     assert result["acknowledged"] > 400

@@ -9,7 +9,7 @@ from typing import Final
 
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.client.send.futures import SendFuture
+from towline.client.send.futures import Batch, SendFuture
 from towline.format.record.properties import UNIQ_KEY
 from towline.format.record.record import body_crc
 
@@ -29,7 +29,8 @@ class Load(threading.Thread):
     the machine is.
 
     `sent` maps each unique key to its body's CRC. `acked` holds the keys that were promised, in the order of their
-    acknowledgements; `outcomes` counts statuses, and the names of errors for what was refused.
+    acknowledgements; `outcomes` counts statuses, and the names of errors for what was refused; `attempts` how often
+    each was sent.
 
     What is to be sent after a restart is kept back by `hold` until `finish`: however long the restart takes, the load
     does not run out meanwhile.
@@ -52,6 +53,7 @@ class Load(threading.Thread):
         self.count = count
         self.acked: list[str] = []
         self.outcomes: Counter[str] = Counter()
+        self.attempts: Counter[str] = Counter()
         self.error: BaseException | None = None
         self._endpoint = endpoint
         self._random = random.Random(seed)
@@ -128,6 +130,7 @@ class Load(threading.Thread):
         outcome = type(error).__name__ if error is not None else future.result().status.name
         with self._moved:
             self.outcomes[outcome] += 1
+            self.attempts[future.unique_key] = future.batch.attempts if isinstance(future.batch, Batch) else 0
             if outcome == "PUT_OK":
                 self.acked.append(future.unique_key)
             self._moved.notify_all()

@@ -13,7 +13,10 @@ from towline.aio.producer import AsyncProducer
 from towline.client.errors import AskRefused, DeliveryTimeout, NotIdempotent, PutRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
-from towline.errors import OutOfOrderSequence, ProducerFenced, UnknownProducer
+from towline.client.send import sequencing
+from towline.client.send.futures import SendResult
+from towline.client.send.sequencing import OLDER
+from towline.errors import MalformedFrame, MalformedRecord, OutOfOrderSequence, ProducerFenced, UnknownProducer
 from towline.format.record import sequence
 from towline.format.wire.status import PutStatus
 from towline.master.put.producers import producer_of
@@ -48,26 +51,48 @@ class Judging(Standin):
         super().__post_init__()
         self.table = Sequences(100, 86_400_000)
         self.judge = self._refusal
+        self.welcome["idempotent"] = 1
+
+    def step_back(self) -> None:
+        """To the version before, which stores whatever comes, and does not say that it looks at places."""
+        self.welcome.pop("idempotent", None)
+
+    def step_back_at_the_next_put(self) -> None:
+        """What comes in it is stored, and not answered."""
+
+        def stepping(_: Put) -> StoreAndCut:
+            self.step_back()
+            self.judge = self._refusal
+            return StoreAndCut()
+
+        self.judge = stepping
+
+    def upgrade(self) -> None:
+        self.stop()
+        self.welcome["idempotent"] = 1
+        self.start()
 
     def places(self, topic: str = "t") -> dict[int, list[sequence.Place]]:
         """By queue."""
         return {queue_id: [place_of(each) for each in self.queues[topic, queue_id]] for queue_id in range(4)}
 
     def _refusal(self, put: Put) -> Refuse | None:
+        if "idempotent" not in self.welcome:
+            return None
         verdict = self.table.judge(claim_of(put), NOW)
         return Refuse(STATUSES[verdict], f"judged {verdict.name}") if verdict in STATUSES else None
 
     def _store(self, put: Put) -> list[tuple[int, int]]:
         claim = claim_of(put)
         verdict = self.table.judge(claim, NOW)
-        if isinstance(verdict, Repeat):
+        if isinstance(verdict, Repeat) and "idempotent" in self.welcome:
             return [(verdict.queue_offset, verdict.physical_offset)]
         places = super()._store(put)
         self.table.stored(claim, places[0][0], self.physical, NOW)
         return places
 
     def _answer(self, request_id: int, question: dict[str, Any]) -> list[bytes]:
-        if question["op"] != "begin_producer":
+        if question["op"] != "begin_producer" or "idempotent" not in self.welcome:
             return super()._answer(request_id, question)
         producer = question.get("producer", producer_of(question.get("name") or str(len(self.asked))))
         return encode_facts(request_id, {"producer": producer, "epoch": self.table.begin(producer, NOW, 0, 1)})
@@ -82,8 +107,12 @@ def node(tmp_path: Path) -> Iterator[Judging]:
 
 
 def producer_to(node: Standin, **settings: Any) -> Producer:
-    defaults: dict[str, Any] = {"cluster": "c1", "delivery_timeout_ms": 10_000, "idempotent": True}
-    return Producer(node.endpoint, **defaults | settings)
+    defaults = {"endpoint": node.endpoint, "cluster": "c1", "delivery_timeout_ms": 10_000, "idempotent": True}
+    return Producer(**defaults | settings)
+
+
+def sent_async(producer: Producer, message: Message) -> SendResult:
+    return producer.send_async(message).result(WAIT_S)
 
 
 def begun(node: Standin) -> list[dict[str, Any]]:
@@ -264,10 +293,99 @@ class TestWhatItDoesNotSend:
     def test_is_anything_to_a_node_that_knows_no_such_producers(self, tmp_path: Path) -> None:
         node = Standin(tmp_path, {"t": 4})
         node.start()
-        with producer_to(node) as producer, pytest.raises(AskRefused):
+        with producer_to(node) as producer, pytest.raises(AskRefused, match=OLDER):
             producer.send(Message("t", b"x"))
         node.stop()
         assert not node.puts
+
+
+class TestANodeOfTheVersionBefore:
+    """A retry would stand there twice."""
+
+    def test_is_sent_no_retry_and_nothing_new_and_the_sender_is_told_why(self, node: Judging) -> None:
+        with producer_to(node, delivery_timeout_ms=1500) as producer:
+            producer.send(Message("one", b"before"))
+            node.step_back_at_the_next_put()
+            for body in (b"once", b"never"):
+                with pytest.raises(DeliveryTimeout, match=OLDER):
+                    producer.send_async(Message("one", body)).result(WAIT_S)
+        assert [record.body for record in node.stored("one")] == [b"before", b"once"]
+        assert (len(node.puts), len(begun(node))) == (2, 1)
+
+    def test_is_sent_what_waits_when_it_has_been_upgraded(self, node: Judging) -> None:
+        with producer_to(node) as producer:
+            producer.send(Message("one", b"before"))
+            node.step_back_at_the_next_put()
+            future = producer.send_async(Message("one", b"once"))
+            node.wait_for(lambda: node.greeted == 2)
+            node.upgrade()
+            assert future.result(WAIT_S).queue_offset == 1
+        assert [record.body for record in node.stored("one")] == [b"before", b"once"]
+
+    def test_is_left_as_soon_as_another_is_master(self, node: Judging, tmp_path: Path) -> None:
+        (tmp_path / "other").mkdir()
+        other = Judging(tmp_path / "other", {"one": 1})
+        other.step_back()
+        node.welcome["epoch"], other.welcome["epoch"] = 256, 513
+        with producer_to(node, endpoint=f"{node.endpoint},{other.endpoint}") as producer:
+            producer.send(Message("one", b"before"))
+            other.start()
+            node.orders.append(StoreAndCut())
+            node.welcome |= {"epoch": 256, "broker_role": "slave"}
+            future = producer.send_async(Message("one", b"once"))
+            other.wait_for(lambda: other.greeted)
+            node.welcome |= {"epoch": 768, "broker_role": "master"}
+            assert future.result(WAIT_S).queue_offset == 1
+        other.stop()
+        assert not other.puts
+        assert [record.body for record in node.stored("one")] == [b"before", b"once"]
+
+    def test_that_is_asked_for_an_epoch_ends_no_producer_that_has_one(self, node: Judging) -> None:
+        """A batch of which nobody knows what became makes it ask for one; the node steps back meanwhile."""
+        with producer_to(node, send_timeout_ms=200, retries=0) as producer:
+            producer.send(Message("one", b"a"))
+            node.orders.append(Silence())
+            with pytest.raises(DeliveryTimeout):
+                producer.send(Message("one", b"lost"))
+            node.stop()
+            node.step_back()
+            before = node.greeted
+            node.start()
+            future = producer.send_async(Message("one", b"b"))
+            node.wait_for(lambda: node.greeted > before)
+            node.upgrade()
+            assert future.result(WAIT_S).queue_offset == 1
+        assert len(begun(node)) == 2
+
+
+class TestWhatCannotBeNumbered:
+    @pytest.mark.parametrize("epoch", [2**63, -1, "7", None])
+    def test_is_ended_by_name_where_the_node_gives_an_epoch_that_fits_no_record(
+        self, node: Judging, epoch: Any
+    ) -> None:
+        node.table.begin = lambda *_: epoch  # type: ignore[method-assign]
+        with producer_to(node) as producer:
+            for _ in range(2):
+                with pytest.raises(MalformedFrame, match=f"epoch {epoch!r}"):
+                    producer.send_async(Message("one", b"x")).result(WAIT_S)
+        assert not node.puts
+
+    @pytest.mark.parametrize("call", [Producer.send, sent_async], ids=["send", "send_async"])
+    def test_fails_alone_and_what_comes_behind_it_is_sent(
+        self, node: Judging, call: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object) -> bytes:
+            raise AssertionError("there is no room")
+
+        with producer_to(node) as producer:
+            call(producer, Message("one", b"a"))
+            with monkeypatch.context() as patched:
+                patched.setattr(sequencing, "numbered", broken)
+                with pytest.raises(MalformedRecord, match="there is no room"):
+                    call(producer, Message("one", b"b"))
+            call(producer, Message("one", b"c"))
+        assert [record.body for record in node.stored("one")] == [b"a", b"c"]
+        assert [place_of(record).number for record in node.queues["one", 0]] == [0, 1]
 
 
 def test_a_producer_of_asyncio_is_one_too(node: Judging) -> None:

@@ -21,9 +21,10 @@ from tests.processes.waiting import await_
 from tests.processes.wire import Request, WireClient
 from tests.processes.without_rings import without_rings
 from towline.client.consumer import Consumer
-from towline.client.errors import PutRefused
+from towline.client.errors import DeliveryTimeout, PutRefused
 from towline.client.message import Message
 from towline.client.producer import Producer
+from towline.client.send import sequencing
 from towline.errors import ProducerFenced
 from towline.format.record.record import MessageEncoder
 from towline.format.record.rules import Rule
@@ -207,6 +208,26 @@ def test_a_slave_that_takes_over_knows_what_its_master_stored(tmp_path: pytest.T
                 PutStatus.PUT_OK,
                 PutStatus.OUT_OF_ORDER_SEQUENCE,
             ]
+
+
+@pytest.mark.parametrize("way", ["ring", "socket"])
+def test_nothing_is_sent_to_a_node_that_does_not_say_that_it_judges_places(
+    node: TestNode, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    with (
+        without_rings() if way == "socket" else nullcontext(),
+        Producer(node.endpoint, idempotent=True, delivery_timeout_ms=2000) as producer,
+    ):
+        for body in (b"a", b"b"):
+            assert producer.send(Message("said", body)).status is PutStatus.PUT_OK
+        assert (producer.statistics.through_ring > 0) is (way == "ring")
+        end, requests = node.at(Position.APPENDED), producer.statistics.requests
+        with monkeypatch.context() as patched:
+            patched.setattr(sequencing, "JUDGES", "said by no node")
+            with pytest.raises(DeliveryTimeout, match=sequencing.OLDER):
+                producer.send(Message("said", b"c"))
+        assert (node.at(Position.APPENDED), producer.statistics.requests) == (end, requests)
+        assert producer.send(Message("said", b"d")).status is PutStatus.PUT_OK
 
 
 def test_readers_see_the_message_and_not_its_place(node: TestNode) -> None:

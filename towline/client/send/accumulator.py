@@ -328,6 +328,11 @@ class Accumulator:
             return at
 
     @property
+    def held(self) -> str:
+        """Why nothing that is ready may go to the node that there is a link to; "" where it may."""
+        return ""
+
+    @property
     def is_ready(self) -> bool:
         """Whether a batch waits to be sent."""
         return bool(self._ready)

@@ -72,7 +72,10 @@ class GroupSession:
         if origin.idempotent is None:
             self.accumulator = Accumulator(limits, wake, push)
         else:
-            self.accumulator = SequencedAccumulator(limits, wake, push, origin.idempotent, self.io_thread.tell)
+            thread = self.io_thread
+            self.accumulator = SequencedAccumulator(
+                limits, wake, push, origin.idempotent, thread.tell, lambda: thread.welcome
+            )
         self.io_thread.begin(self.accumulator)
 
     @property

@@ -360,7 +360,7 @@ class IoThread(threading.Thread):
         elif self._must_abandon():
             self._disconnect("the node is no master any more", elsewhere=True)
         elif self._is_replaced():
-            self._disconnect("the node is silent, and another one is master", elsewhere=True)
+            self._disconnect(f"{self._held or 'the node is silent'}, and another one is master", elsewhere=True)
 
     def _reopen(self) -> None:
         """Waits for something to do, then for the node, in short steps."""
@@ -656,13 +656,19 @@ class IoThread(threading.Thread):
         return self._abandon_at < math.inf and (not self._in_flight or time.monotonic() >= self._abandon_at)
 
     def _is_replaced(self) -> bool:
-        """A node that is stopped, or cut off, breaks no link. While it is silent the others are tried."""
+        """A node that is stopped, or cut off, breaks no link. While it is silent the others are tried, and while it may
+        not be sent what is ready."""
         if not self._connection.has_choice:
             return False
-        if not self._is_silent(time.monotonic()):
+        if not (self._held or self._is_silent(time.monotonic())):
             self._connection.stop_search()
             return False
         return self._connection.finds_later_master()
+
+    @property
+    def _held(self) -> str:
+        """Why what is ready may not go to the node that there is a link to; "" where it may."""
+        return self._accumulator.held if self._accumulator.is_ready and self._connection.is_open else ""
 
     def _is_silent(self, now: float) -> bool:
         oldest = next(iter(self._in_flight.values()), None)
@@ -671,9 +677,12 @@ class IoThread(threading.Thread):
         return any(now - call.asked_at > SILENT_S for call in self._pending.values())
 
     def _end_late(self, now: float) -> None:
+        held = self._held
         for batch in self._accumulator.expired(now):
             if not batch.attempts:
-                batch.trouble = self._trouble
+                batch.trouble = held or self._trouble
+            elif held:
+                batch.trouble = f"{batch.trouble}; then {held}"
             self._fail([batch], timed_out(batch, now))
         for call in [call for call in (*self._calls, *self._pending.values()) if call.deadline <= now]:
             if self._pending.pop(call.request_id, None) is None:
@@ -708,8 +717,9 @@ class IoThread(threading.Thread):
         if now < self._paused_until:
             until = min(until, self._paused_until)
         until = min([until, self._abandon_at, *(unpromised.until for unpromised in self._unpromised)])
-        if self._connection.has_choice and (self._in_flight or self._pending):
-            until = min(until, now + (LOOKING_S if self._is_silent(now) else SILENT_S))
+        held = bool(self._held)
+        if self._connection.has_choice and (self._in_flight or self._pending or held):
+            until = min(until, now + (LOOKING_S if held or self._is_silent(now) else SILENT_S))
         if self._pending:
             until = min(until, min(call.deadline for call in self._pending.values()))
         self._wait(min(until, now + SLEEP_MAX_S))

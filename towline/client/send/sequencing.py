@@ -7,20 +7,25 @@ knows by the last record alone what it has (`towline/format/record/sequence.py`,
 Places count within an epoch, which the node gives out. A new one begins when the count is in doubt: what became of a
 batch is not known and will not be asked again, or the node does not know the producer any more. Before that every batch
 of the old epoch has its outcome.
+
+A node of an older version would store a batch without looking at its places. It does not say in its welcome that it
+judges them, and is sent nothing: what is ready waits for another node, or for its end.
 """
 
+import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from towline.client.errors import AskRefused
 from towline.client.link.rpc import Reply
-from towline.errors import ProducerFenced, TowlineError
+from towline.errors import MalformedFrame, MalformedRecord, ProducerFenced, TowlineError
 from towline.format.record import property_crc, sequence
 from towline.format.record.columns import Integers
-from towline.format.record.sequence import Place
+from towline.format.record.rules import Rule
+from towline.format.record.sequence import EPOCH_MAX, PRODUCER_MAX, Place
 from towline.format.record.sequence_columns import numbered
 from towline.format.wire.status import PutStatus
 from towline.limits import REQUEST_GROUPS_MAX
@@ -28,7 +33,12 @@ from towline.limits import REQUEST_GROUPS_MAX
 from .accumulator import Accumulator, BatchLimits
 from .futures import Batch
 
+log = logging.getLogger(__name__)
+
 BEGIN: Final = "begin_producer"
+JUDGES: Final = "idempotent"  # in put's welcome
+OLDER: Final = "the node is of a version that knows no idempotent producers"
+UPGRADE: Final = "upgrade the node, or send by a producer without idempotent=True"
 ASKED_MS: Final = 5_000  # for an epoch; then it is asked for again
 _SIZE_BYTES: Final = 4  # TOTALSIZE
 _IN_DOUBT: Final = (PutStatus.OUT_OF_ORDER_SEQUENCE, PutStatus.UNKNOWN_PRODUCER)
@@ -38,13 +48,20 @@ QueueKey = tuple[bytes, int]
 
 
 class SequencedAccumulator(Accumulator):
-    """`name` is the producer's, "" for one without; `tell` asks the node's put process (`IoThread.tell`)."""
+    """`name` is the producer's, "" for one without; `tell` asks the node's put process (`IoThread.tell`), `welcome`
+    gives what it said in its welcome."""
 
     def __init__(
-        self, limits: BatchLimits, wake: Callable[[], None], push: Callable[[], bool], name: str, tell: Tell
+        self,
+        limits: BatchLimits,
+        wake: Callable[[], None],
+        push: Callable[[], bool],
+        name: str,
+        tell: Tell,
+        welcome: Callable[[], Mapping[str, Any]],
     ) -> None:
         super().__init__(limits, wake, push)
-        self._name, self._tell = name, tell
+        self._name, self._tell, self._welcome = name, tell, welcome
         self._begun: tuple[int, int] | None = None  # producer and epoch
         self._asking = False
         self._in_doubt = False  # a new epoch is to begin
@@ -65,16 +82,14 @@ class SequencedAccumulator(Accumulator):
         if batch is None:
             self._ask_if_due()
             return []
-        self._number(batch)
-        return [batch]
+        return [batch] if self._number(batch) else []
 
     def take_only(self, batch: Batch) -> bool:
         with self.lock:
             if len(self._unfinished) > 1 or self._next() is not batch:
                 return False
             self._take(batch)
-        self._number(batch)
-        return True
+        return self._number(batch)
 
     def requeue(self, batches: Iterable[Batch]) -> None:
         again = list(batches)
@@ -119,10 +134,14 @@ class SequencedAccumulator(Accumulator):
             self._wake_before = next(iter(self._open)).due if self._open else math.inf
             return min(first, self._wake_before)
 
+    @property
+    def held(self) -> str:
+        return "" if self._welcome().get(JUDGES) else OLDER
+
     # --- what is next
 
     def _next(self) -> Batch | None:
-        if self._begun is None:
+        if self._begun is None or self.held:
             return None
         for batch in self._ready:
             if _key(batch) not in self._under_way and (batch.number >= 0 or not self._in_doubt):
@@ -137,22 +156,29 @@ class SequencedAccumulator(Accumulator):
         if self._under_way.get(_key(batch)) is batch:
             del self._under_way[_key(batch)]
 
-    def _number(self, batch: Batch) -> None:
-        """Writes the places into a batch that has none."""
+    def _number(self, batch: Batch) -> bool:
+        """Writes the places into a batch that has none. Where that cannot be, the batch has failed, and is not sent."""
         if batch.number >= 0:
-            return
+            return True
         assert self._begun is not None
-        batch.number = self._numbers.get(_key(batch), 0)
-        ends = _ends(batch)
-        records = b"".join(batch.records)
-        batch.records = [numbered(records, ends - _behind(records), Place(*self._begun, batch.number))]
+        first = self._numbers.get(_key(batch), 0)
+        try:
+            records = b"".join(batch.records)
+            data = numbered(records, _ends(batch) - _behind(records), Place(*self._begun, first))
+        except Exception as error:
+            log.exception("a batch for %s cannot be given its places", batch.route.topic)
+            failed = MalformedRecord(Rule.SEQUENCE_ORDER.name, f"its places cannot be written ({error!r})", 0)
+            self.finish([batch], PutStatus.UNKNOWN_ERROR, failed)
+            return False
+        batch.records, batch.number = [data], first
+        return True
 
     # --- epochs
 
     def _ask_if_due(self) -> None:
         with self.lock:
             numbered = bool(self._under_way) or any(batch.number >= 0 for batch in self._ready)
-            due = self._begun is None or (self._in_doubt and not numbered)
+            due = self._begun is None or (self._in_doubt and not numbered and not self.held)
             if not due or self._asking or not self._ready:
                 return
             self._asking = True
@@ -164,12 +190,28 @@ class SequencedAccumulator(Accumulator):
         """On the I/O thread. Where nobody answers, or the link ended, the next request asks again."""
         self._asking = False
         if reply is not None:
-            self._begun = int(reply.facts["producer"]), int(reply.facts["epoch"])
-            self._numbers.clear()
-            self._in_doubt = False
+            self._begin(reply.facts)
         elif isinstance(error, AskRefused):
-            fenced = error.error == ProducerFenced.__name__
-            self._end(ProducerFenced(error.sentence) if fenced else error)
+            if error.error == ProducerFenced.__name__:
+                self._end(ProducerFenced(error.sentence))
+            elif not self.held:
+                self._end(error)
+            elif self._begun is None:
+                self._end(AskRefused(BEGIN, error.error, OLDER, UPGRADE))
+
+    def _begin(self, facts: Mapping[str, Any]) -> None:
+        match facts:
+            case {"producer": int(producer), "epoch": int(epoch)} if (
+                0 <= producer <= PRODUCER_MAX and 0 <= epoch <= EPOCH_MAX
+            ):
+                self._begun = producer, epoch
+                self._numbers.clear()
+                self._in_doubt = False
+            case _:
+                given = ", ".join(f"{name} {facts.get(name)!r}" for name in ("producer", "epoch"))
+                self._end(
+                    MalformedFrame(f"the node gave an idempotent producer no numbers that fit its records: {given}")
+                )
 
     def _end(self, error: TowlineError) -> None:
         """Nothing can be sent any more. What is under way has its outcome still to come."""
