@@ -169,7 +169,7 @@ def _play(plan: DrillPlan, ground: Ground, root: Path, say: Say) -> dict[str, An
         load.close()
         witnesses.close(root)
         watch.stop() if watch.is_alive() else None
-    _save(ground, load, watch, root)
+    _save(ground, load, watch, root, idempotent=idempotent)
     if plan.history:
         drill.facts["operations"] = write_operations(root)
     return _judge(plan, drill, failure, root, time.monotonic() - began)
@@ -181,11 +181,17 @@ def _create_topics(endpoints: str, topics: list[str]) -> None:
             admin.create_topic(topic, QUEUES)
 
 
-def _save(ground: Ground, load: VerifiedLoad, watch: Watch, root: Path) -> None:
+def _save(ground: Ground, load: VerifiedLoad, watch: Watch, root: Path, *, idempotent: bool) -> None:
     watch.save(root)
     stores = {f"node {node.number}": str(node.store.root) for node in ground.nodes}
     away = [f"node {number}" for number, seen in ground.observe().items() if seen is None]
-    said = {"segment_size": ground.segment_size, "topics": load.topics, "stores": stores, "away": away}
+    said = {
+        "segment_size": ground.segment_size,
+        "topics": load.topics,
+        "stores": stores,
+        "away": away,
+        "idempotent": idempotent,
+    }
     (root / STORES).write_bytes(orjson.dumps(said))
 
 
