@@ -79,17 +79,20 @@ def check_named(need: Named[Asked], permit: Permit, asked: Asked, what: str) -> 
 @dataclass(frozen=True, slots=True)
 class OwnNeed:
     """To do `act` with each of `topics`, and `group_act` with each of `groups`. `whole`: it concerns the node or every
-    topic."""
+    topic. `sends`: it is for who may send to some topic."""
 
     act: Act = Act.LOOK
     topics: Names | None = None
     group_act: Act = Act.JOIN
     groups: Names | None = None
     whole: bool = False
+    sends: bool = False
     later: bool = False
 
     def check(self, permit: Permit, question: Facts) -> None:
         """Raises NotPermitted, MalformedFrame."""
+        if self.sends:
+            permit.check_sends(f"ask {question.get('op')}")
         check_named(self, permit, question, f"ask {question.get('op')}")
 
 
@@ -148,7 +151,7 @@ OWN_NEEDS: Final[Mapping[str, OwnNeed]] = {
     "create_topic": _ADMINISTERS,
     "alter_topic": _ADMINISTERS,
     "delete_topic": _ADMINISTERS,
-    "begin_producer": OwnNeed(),  # an epoch alone: what is sent in it is judged like any put
+    "begin_producer": OwnNeed(sends=True),  # an epoch alone: what is sent in it is judged like any put
     "bounds": _LOOKS,
     "follow": _READS,
     "offset_by_time": _LOOKS,

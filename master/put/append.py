@@ -310,7 +310,7 @@ class Appender:
         if claim is None:
             return broken_order()
         state = self._state
-        unstored = self.producers.judge(claim, state.store_timestamp)
+        unstored = self.producers.judge(claim, state.now_ms, state.store_timestamp)
         if unstored is None:
             self._claim = claim, self._queues.next_of(*claim.queue)
             state.store_timestamp = max(state.store_timestamp, claim.begun_ms)

@@ -30,11 +30,11 @@ from towline.node.store.put_checks import Refusal
 from towline.node.store.tail import appended_scan
 from towline.runtime.positions import Position
 
-from .sequences import DRAWS, NO_EPOCH, Claim, Last, Repeat, Sequences, Verdict, own_of
+from .sequences import DRAWS, NO_EPOCH, PER_MS, Claim, Last, Repeat, Sequences, Verdict, own_of
 
 RECOVERED_BYTES: Final = 512 * MIB  # at least, of the log's end
 _SIZE_BYTES: Final = 4  # TOTALSIZE
-_UNREADABLE: Final = (CorruptLog, NotInLog, FileNotFoundError, TooManyQueues)
+_UNREADABLE: Final = (CorruptLog, NotInLog, TooManyQueues, OSError)
 
 
 class Producers:
@@ -71,9 +71,11 @@ class Producers:
             table = self._table
             if epoch != NO_EPOCH and not table.may_go_on(producer, epoch):
                 raise ProducerFenced(_fenced(producer, epoch, table.epoch_of(producer) or 0))
-            stored_ms = self._node.positions.get(Position.STORE_TIMESTAMP)
+            stored_ms, now_ms = self._node.positions.get(Position.STORE_TIMESTAMP), self._node.clock.now_ms()
+            if not table.may_begin(producer, now_ms, stored_ms):
+                raise ProducerFenced(f"producer {producer} begins again and again: others have its name")
             own = own_of(self._node.settings.broker_id, secrets.randbelow(DRAWS))
-            given = table.begin(producer, self._node.clock.now_ms(), stored_ms, own, epoch)
+            given = table.begin(producer, now_ms, stored_ms, own, epoch)
         return {"producer": producer, "epoch": given}
 
     def claim_of(self, records: int, size: int, group: Group) -> Claim | None:
@@ -84,11 +86,11 @@ class Producers:
             return None
         return Claim(first.producer, first.epoch, first.number, group.count, size, (group.topic, group.queue_id))
 
-    def judge(self, claim: Claim, now_ms: int) -> Refusal | Repeat | None:
-        """None where the claim is new and may be stored. `now_ms`: the time that the log would get."""
+    def judge(self, claim: Claim, now_ms: int, stored_ms: int) -> Refusal | Repeat | None:
+        """None where the claim is new and may be stored. `now_ms`: the clock's time; `stored_ms`: the log's newest."""
         with self._lock:
             table = self._table
-            verdict = table.judge(claim, now_ms)
+            verdict = table.judge(claim, now_ms, stored_ms)
             match verdict:
                 case Verdict.NEW:
                     return None
@@ -140,10 +142,14 @@ class Producers:
 def recover_batch(table: Sequences, batch: Batch, directory: QueueDirectory) -> None:
     """Takes over the last record of each epoch in each queue of a batch, in the log's order."""
     ends = batch.rows["phy"] - batch.base + batch.rows["size"]
-    found = [find(batch.log, ends - more) for more in (0, property_crc.SIZE)]
-    if not any(len(each.rows) for each in found):
+    found = [find(batch.log, ends - behind, behind) for behind in (0, property_crc.SIZE)]
+    columns = map(np.concatenate, zip(*found, strict=True))
+    rows, producers, epochs, numbers = columns
+    # What this or another put has judged is no older than its epoch; a copy that came in with a log of others may be.
+    judged = epochs // PER_MS <= batch.rows["store_timestamp"][rows]
+    if not judged.any():
         return
-    rows, producers, epochs, numbers = map(np.concatenate, zip(*found, strict=True))
+    rows, producers, epochs, numbers = (each[judged] for each in (rows, producers, epochs, numbers))
     order = np.argsort(rows)[::-1]
     keys = np.stack([producers, epochs, batch.rows["queue_index"][rows].astype(np.int64)])[:, order]
     newest = order[np.unique(keys, axis=1, return_index=True)[1]]

@@ -31,7 +31,8 @@ from towline.format.files.epochs import NODES
 Queue = tuple[bytes, int]
 DRAWS: Final = 1 << 12
 PER_MS: Final = NODES * DRAWS  # epochs: each node has its own, and gives none twice, whatever its clock does
-AHEAD_MAX_MS: Final = 60_000  # of an epoch before the log: no client moves the log's times far
+AHEAD_MAX_MS: Final = 60_000  # of an epoch before the clock: no client moves the log's times further
+BEGUN_AHEAD_MAX_MS: Final = AHEAD_MAX_MS // 2  # of an epoch that is given out
 NO_EPOCH: Final = -1
 ALWAYS: Final = -1  # as `known_since_ms`: nothing was ever forgotten
 
@@ -100,6 +101,7 @@ class Sequences:
         self.states_max, self.expiration_ms = states_max, expiration_ms
         self.known_since_ms = ALWAYS
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()  # the one that was used longest ago first
+        self._idle: OrderedDict[int, None] = OrderedDict()  # those that have stored nothing in their epoch, likewise
         self._states = 0
         self._newest_ms = 0  # of the epochs that were seen or given out
 
@@ -122,11 +124,14 @@ class Sequences:
         state = self._producers.get(claim.producer)
         return state.queues.get(claim.queue) if state is not None and state.epoch == claim.epoch else None
 
-    def judge(self, claim: Claim, now_ms: int) -> Repeat | Verdict:
-        """`now_ms`: the time that the log would get now."""
-        if claim.begun_ms > now_ms + AHEAD_MAX_MS:
-            return Verdict.UNKNOWN
+    def judge(self, claim: Claim, now_ms: int, stored_ms: int) -> Repeat | Verdict:
+        """`now_ms`: the clock's time; `stored_ms`: that of the log's newest record."""
         state = self._producers.get(claim.producer)
+        if claim.begun_ms > max(now_ms + AHEAD_MAX_MS, stored_ms):
+            # After a clock was set back the log may be that far ahead; then what was given out here is the next ms.
+            given = state is not None and state.epoch == claim.epoch
+            if not given or claim.begun_ms > max(stored_ms, self.known_since_ms) + 1:
+                return Verdict.UNKNOWN
         if state is not None and claim.epoch < state.epoch:
             return Verdict.FENCED
         last = self.last(claim)
@@ -136,9 +141,15 @@ class Sequences:
             return Verdict.NEW if whole and claim.first == 0 else Verdict.UNKNOWN
         if claim.first == last.number + 1:
             return Verdict.NEW
-        if claim.last == last.number:
-            return Repeat(last.queue_offset - claim.records + 1, last.end - claim.size, last.end)
+        first = Repeat(last.queue_offset - claim.records + 1, last.end - claim.size, last.end)
+        if claim.last == last.number and min(first) >= 0:
+            return first
         return Verdict.OUT_OF_ORDER
+
+    def may_begin(self, producer: int, now_ms: int, stored_ms: int) -> bool:
+        """Whether a producer has not begun so often that its next epoch would be far ahead."""
+        state = self._producers.get(producer)
+        return state is None or state.epoch // PER_MS < max(now_ms + BEGUN_AHEAD_MAX_MS, stored_ms + 1)
 
     def may_go_on(self, producer: int, epoch: int) -> bool:
         """Whether who is in this epoch may have the next one: there is no newer, or an answer that gave it was lost."""
@@ -148,7 +159,9 @@ class Sequences:
     def begin(self, producer: int, now_ms: int, stored_ms: int, own: int, before: int = NO_EPOCH) -> int:
         """Gives a producer a new epoch, which fences those before. `stored_ms`: of the log's newest record; `own`: of
         `own_of`; `before`: the epoch of who asks, where he has one."""
-        ms = max(now_ms, stored_ms + 1, self.known_since_ms + 1, self._newest_ms + 1)
+        state = self._producers.get(producer)
+        own_ms = 0 if state is None else state.epoch // PER_MS + 1
+        ms = max(now_ms, stored_ms + 1, self.known_since_ms + 1, own_ms)
         epoch = ms * PER_MS + own
         self._enter(producer, epoch, ms).before = before
         self._make_room(now_ms)
@@ -166,12 +179,14 @@ class Sequences:
         state = self._enter(claim.producer, claim.epoch, stored_ms)
         if claim.queue not in state.queues:
             self._states += 1
+            self._idle.pop(claim.producer, None)
         state.queues[claim.queue] = last
         self._make_room(stored_ms)
 
     def forget(self, until_ms: int) -> None:
         """Forgets everything: of what was stored until then nobody can tell any more."""
         self._producers.clear()
+        self._idle.clear()
         self._states = 0
         self.known_since_ms = max(self.known_since_ms, until_ms, self._newest_ms)
 
@@ -185,6 +200,9 @@ class Sequences:
         state.used_ms = max(state.used_ms, used_ms)
         self._newest_ms = max(self._newest_ms, epoch // PER_MS)
         self._producers.move_to_end(producer)
+        if not state.queues:
+            self._idle[producer] = None
+            self._idle.move_to_end(producer)
         return state
 
     def _is_whole(self, epoch: int) -> bool:
@@ -192,15 +210,25 @@ class Sequences:
         return epoch // PER_MS > self.known_since_ms
 
     def _make_room(self, now_ms: int) -> None:
-        """Forgets those that were used longest ago, but never the one that was used last."""
+        """Forgets those that were used longest ago, but never the one that was used last. Where there are too many
+        producers, those go first that have only begun: who begins again and again pushes nobody out that sends."""
+        newest = next(reversed(self._producers), None)
         while len(self._producers) > 1:
-            producer, state = next(iter(self._producers.items()))
-            full = self._states > self.states_max or len(self._producers) > self.states_max
-            if not full and now_ms - state.used_ms <= self.expiration_ms:
+            oldest, state = next(iter(self._producers.items()))
+            if len(self._producers) > self.states_max:
+                idle = next(iter(self._idle), newest)
+                self._forget_producer(oldest if idle == newest else idle)
+            elif self._states > self.states_max or now_ms - state.used_ms > self.expiration_ms:
+                self._forget_producer(oldest)
+            else:
                 return
-            del self._producers[producer]
-            self._states -= len(state.queues)
-            self.known_since_ms = max(self.known_since_ms, state.used_ms, state.epoch // PER_MS)
+
+    def _forget_producer(self, producer: int | None) -> None:
+        assert producer is not None
+        state = self._producers.pop(producer)
+        self._idle.pop(producer, None)
+        self._states -= len(state.queues)
+        self.known_since_ms = max(self.known_since_ms, state.used_ms, state.epoch // PER_MS)
 
 
 def own_of(node: int, draw: int) -> int:

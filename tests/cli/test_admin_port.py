@@ -113,7 +113,7 @@ class TestConfig:
         [row] = towline("config", "get", "put_waiting_max", *where, "--json").document["settings"]
         assert (row["value"], row["kept"]) == (65_536, False)
         for words in ([], ["put_waiting_max", "--all"]):
-            assert "name settings, or say --all" in towline("config", "unset", *words, *where).err
+            assert "give either names of settings or --all" in towline("config", "unset", *words, *where).err
 
     def test_a_node_is_made_read_only_and_back(self, node: NodeAtPort, towline: Towline, by: str) -> None:
         where = self.where(node, by)

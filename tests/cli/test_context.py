@@ -27,7 +27,7 @@ def said(capsys, *words: str) -> dict:
 def test_without_one_a_command_says_what_to_name(capsys):
     assert run(["get", "orders"]) == 2
     assert (
-        "by --endpoint or by --store, one of them, or by `towline context add NAME --endpoint ENDPOINT`"
+        "give either --endpoint or --store, or keep one by `towline context add NAME --endpoint ENDPOINT`"
         in capsys.readouterr().err
     )
 
@@ -75,7 +75,7 @@ def test_its_key_file_is_used_unless_the_environment_names_one(capsys, monkeypat
 @pytest.mark.parametrize(
     ("words", "status", "sentence"),
     [
-        (["add", "x"], 2, "by --endpoint or by --store"),
+        (["add", "x"], 2, "give either --endpoint or --store"),
         (["add", "x", "--endpoint", "nonsense"], 1, "has no port"),
         (["add", "x", "--endpoint", "tcp://a:1", "--keys", "/nowhere"], 1, "/nowhere"),
         (["use", "x"], 1, "there is no context x; there are: a"),

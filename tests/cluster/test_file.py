@@ -1,11 +1,14 @@
 """Cluster files: what a good one means, and which sentence each bad one is refused with."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.repo.trees import ROOT
+from towline.route import file
 from towline.route.errors import BadCluster, UnreadableCluster
 from towline.route.file import parse_cluster, read_cluster
 from towline.start import home
@@ -192,3 +195,11 @@ def test_a_client_reads_it_without_what_only_a_server_has():
     program = "import sys, towline.route.file; print([name for name in ('pydantic', 'tomlkit') if name in sys.modules])"
     said = subprocess.run([sys.executable, "-c", program], cwd=home(), capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+def test_the_page_about_operations_has_every_key_and_no_other():
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("## Keys of the file")[2]
+    rows = [[cell.strip() for cell in line.split("|")[1:3]] for line in page.splitlines() if line.count("|") == 4]
+    told = [(table, key) for table, keys in rows[2:] for key in re.findall(r"`(\w+)`", keys)]
+    tables = {"top": file._CLUSTER_KEYS, "group": file._GROUP_KEYS, "node": file._NODE_KEYS}
+    assert sorted(told) == sorted((table, key) for table, keys in tables.items() for key in keys)

@@ -93,6 +93,14 @@ def test_a_row_without_names_is_for_all_topics_or_judged_later_or_for_everybody(
     assert own == {"begin_producer", "log_ends", "transaction_status"}
 
 
+def test_who_may_send_nowhere_begins_no_idempotent_producer() -> None:
+    question = {"op": "begin_producer", "name": "billing"}
+    with pytest.raises(NotPermitted, match="for who may send"):
+        check_question(limited("consumer"), question, makes=False)
+    for role in ("producer:orders", "producer", "admin"):
+        check_question(limited(role), question, makes=False)
+
+
 @pytest.mark.parametrize("code", sorted(code for code, need in NEEDS.items() if need.topics and not need.later))
 def test_who_is_limited_to_other_topics_is_refused(code: int) -> None:
     """Of every request that names one in a field."""

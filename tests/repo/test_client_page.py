@@ -24,6 +24,8 @@ def entry(name: str, value: Any) -> str:
     """What the page says of a class or a function."""
     first, _, rest = words(value).partition("\n\n")
     parts = [f"### `{name if inspect.isclass(value) else called(name, value)}`", "", textwrap.fill(first, WIDTH), ""]
+    if is_a_client(value):
+        parts += ["```text", textwrap.fill(called(name, value), WIDTH, subsequent_indent="    "), "```", ""]
     if rest:
         parts += ["```text", rest, "```", ""]
     if is_error(value) and isinstance(value.advice, str):
@@ -35,6 +37,11 @@ def entry(name: str, value: Any) -> str:
 
 def is_error(value: Any) -> bool:
     return inspect.isclass(value) and issubclass(value, TowlineError) and value is not TowlineError
+
+
+def is_a_client(value: Any) -> bool:
+    """Whether its constructor takes an endpoint: what else it takes has its defaults on the page."""
+    return inspect.isclass(value) and "endpoint" in inspect.signature(value).parameters
 
 
 def members(kind: type[Any]) -> list[str]:

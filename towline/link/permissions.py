@@ -211,6 +211,11 @@ class Permit:
         if refused is not None:
             raise refused
 
+    def check_sends(self, what: str) -> None:
+        """Raises NotPermitted for who may send to no topic at all."""
+        if not (self.administers_all or self._producers):
+            raise NotPermitted(self.key, what, f"that is for who may send, and {self._rule(Act.PRODUCE)}")
+
     def check_whole(self, what: str) -> None:
         """Raises NotPermitted for what concerns the node, or every topic, unless its holder is an admin of all."""
         if not self.administers_all:

@@ -83,5 +83,24 @@ def test_records_of_other_producers_have_no_place():
     assert not len(find(np.frombuffer(data, np.uint8), ends).rows)
 
 
+@pytest.mark.parametrize("crc", [False, True], ids=["without property CRCs", "with property CRCs"])
+@pytest.mark.parametrize(
+    ("before", "is_place"), [(b"", True), (b"A\x01b\x02", True), (b"a", False), (b"A\x01b\x02a", False)]
+)
+def test_a_column_has_the_places_whose_name_is_a_propertys_whole_name(before, is_place, crc):
+    properties = before + GOLDEN + (b"__CRC32#\x010123456789\x02" if crc else b"")
+    data = bytes(90) + len(properties).to_bytes(2) + properties
+    behind = property_crc.SIZE if crc else 0
+    found = find(np.frombuffer(data, np.uint8), np.array([len(data) - behind]), behind)
+    assert found.rows.tolist() == [0] * is_place
+
+
+@pytest.mark.parametrize("digits", [(9, 29), (30, 49)], ids=["producer", "epoch"])
+def test_a_column_has_no_place_whose_numbers_are_too_large(digits):
+    first, end = digits
+    data = bytes(90) + b"\x00\x42" + GOLDEN[:first] + b"9" * (end - first) + GOLDEN[end:]
+    assert not len(find(np.frombuffer(data, np.uint8), np.array([len(data)])).rows)
+
+
 def test_readers_of_messages_do_not_see_it():
     assert OF_THE_STORE == ("__CRC32#", "__PSEQ__")

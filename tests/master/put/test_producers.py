@@ -30,7 +30,7 @@ class Written:
         self.data = bytearray()
         self.offsets = dict.fromkeys(QUEUES, 0)
         self.ends: list[tuple[int, Claim | None, int]] = []  # behind each batch; its claim and queue offset
-        epochs = dict.fromkeys(PRODUCERS, NOW * PER_MS)
+        epochs = dict.fromkeys(PRODUCERS, (NOW - 1_000) * PER_MS)
         following: dict[tuple[int, int, tuple[bytes, int]], int] = {}
         while len(self.data) < SEGMENT // 3:
             queue, producer, count = (
@@ -40,7 +40,7 @@ class Written:
             )
             first, offset = len(self.data), self.offsets[queue]
             if self.chance.random() < 0.2:
-                self._record(queue, b"KEYS\x01k\x02")
+                self.add(queue, b"KEYS\x01k\x02")
                 self.ends.append((len(self.data), None, offset))
                 continue
             if self.chance.random() < 0.1:
@@ -48,15 +48,13 @@ class Written:
             key = epochs[producer], producer, queue
             number = following.get(key, 0)
             for step in range(count):
-                self._record(
-                    queue, b"KEYS\x01k\x02" + sequence.encode(Place(producer, epochs[producer], number + step))
-                )
+                self.add(queue, b"KEYS\x01k\x02" + sequence.encode(Place(producer, epochs[producer], number + step)))
             following[key] = number + count
             claim = Claim(producer, epochs[producer], number, count, len(self.data) - first, queue)
             self.ends.append((len(self.data), claim, offset))
         (directory / segment_name(0)).write_bytes(bytes(self.data).ljust(SEGMENT, b"\0"))
 
-    def _record(self, queue: tuple[bytes, int], properties: bytes) -> None:
+    def add(self, queue: tuple[bytes, int], properties: bytes) -> None:
         made = Record(
             topic=queue[0],
             body=self.chance.randbytes(self.chance.randrange(200)),
@@ -99,7 +97,7 @@ def test_a_log_that_ends_behind_any_batch_makes_the_table_of_that_moment(tmp_pat
         assert known.states == kept.states
         for _, one, _ in written.ends:
             if one is not None:
-                assert known.judge(one, NOW) == kept.judge(one, NOW)
+                assert known.judge(one, NOW, NOW) == kept.judge(one, NOW, NOW)
                 assert known.last(one) == kept.last(one)
 
 
@@ -108,9 +106,28 @@ def test_a_repeat_is_placed_by_its_own_size(tmp_path: Path) -> None:
     end, claim, offset = [each for each in written.ends if each[1] is not None][-1]
     assert claim is not None
     known = table_of(tmp_path, len(written.data))
-    assert known.judge(claim, NOW) == Repeat(offset, end - claim.size, end)
+    assert known.judge(claim, NOW, NOW) == Repeat(offset, end - claim.size, end)
     assert known.last(claim) == Last(claim.last, offset + claim.records - 1, end)
-    assert known.judge(claim._replace(first=claim.last + 1), NOW) is Verdict.NEW
+    assert known.judge(claim._replace(first=claim.last + 1), NOW, NOW) is Verdict.NEW
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        b"a" + sequence.encode(Place(77, NOW * PER_MS, 4)),
+        sequence.encode(Place(77, (NOW + 1) * PER_MS, 4)),
+    ],
+    ids=["of a longer name", "of an epoch after its record"],
+)
+def test_what_put_would_not_have_judged_is_nobodys_place(tmp_path: Path, properties: bytes) -> None:
+    written = Written(tmp_path, 5, crc=False)
+    known = table_of(tmp_path, len(written.data))
+    written.add(QUEUES[0], properties)
+    with (tmp_path / segment_name(0)).open("r+b") as file:
+        file.write(written.data)
+    again = table_of(tmp_path, len(written.data))
+    assert again.epoch_of(77) is None
+    assert again.states == known.states
 
 
 def test_a_name_is_the_same_producer_everywhere() -> None:

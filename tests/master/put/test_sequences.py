@@ -7,7 +7,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from towline.master.put.sequences import AHEAD_MAX_MS, ALWAYS, PER_MS, Claim, Last, Repeat, Sequences, Verdict, own_of
+from towline.master.put.sequences import (
+    AHEAD_MAX_MS,
+    ALWAYS,
+    BEGUN_AHEAD_MAX_MS,
+    PER_MS,
+    Claim,
+    Last,
+    Repeat,
+    Sequences,
+    Verdict,
+    own_of,
+)
 
 QUEUES = ((b"orders", 0), (b"orders", 1), (b"others", 0))
 PRODUCERS = (11, 22, 33)
@@ -29,14 +40,14 @@ def table(states_max: int = 100, expiration_ms: int = DAY_MS) -> Sequences:
 class TestAProducer:
     def test_begins_with_number_0_and_goes_on_with_the_next_one(self):
         known = table()
-        assert known.judge(claim(0, 3), NOW) is Verdict.NEW
+        assert known.judge(claim(0, 3), NOW, NOW) is Verdict.NEW
         known.stored(claim(0, 3), 500, 9_000, NOW)
-        assert known.judge(claim(3, 2), NOW) is Verdict.NEW
+        assert known.judge(claim(3, 2), NOW, NOW) is Verdict.NEW
 
     def test_that_repeats_its_last_batch_is_told_where_that_stands(self):
         known = table()
         known.stored(claim(0, 3), 500, 9_000, NOW)
-        assert known.judge(claim(0, 3), NOW) == Repeat(500, 9_000 - 3 * SIZE, 9_000)
+        assert known.judge(claim(0, 3), NOW, NOW) == Repeat(500, 9_000 - 3 * SIZE, 9_000)
 
     @pytest.mark.parametrize(
         "wrong",
@@ -47,13 +58,13 @@ class TestAProducer:
         known = table()
         known.stored(claim(0, 3), 500, 9_000, NOW)
         known.stored(claim(3, 2), 503, 9_200, NOW)
-        assert known.judge(wrong, NOW) is Verdict.OUT_OF_ORDER
+        assert known.judge(wrong, NOW, NOW) is Verdict.OUT_OF_ORDER
 
     def test_counts_in_each_queue_by_itself(self):
         known = table()
         known.stored(claim(0, 3), 500, 9_000, NOW)
-        assert known.judge(claim(0, 1, queue=QUEUES[1]), NOW) is Verdict.NEW
-        assert known.judge(claim(3, 1, queue=QUEUES[1]), NOW) is Verdict.UNKNOWN
+        assert known.judge(claim(0, 1, queue=QUEUES[1]), NOW, NOW) is Verdict.NEW
+        assert known.judge(claim(3, 1, queue=QUEUES[1]), NOW, NOW) is Verdict.UNKNOWN
 
     def test_that_was_given_an_epoch_begins_anew_and_the_one_before_is_fenced(self):
         known = table()
@@ -61,14 +72,14 @@ class TestAProducer:
         known.stored(claim(0, 3, first), 500, 9_000, NOW)
         second = known.begin(11, NOW, 0, OWN)
         assert second > first
-        assert known.judge(claim(3, 1, first), NOW) is Verdict.FENCED
-        assert known.judge(claim(0, 3, first), NOW) is Verdict.FENCED
-        assert known.judge(claim(0, 1, second), NOW) is Verdict.NEW
+        assert known.judge(claim(3, 1, first), NOW, NOW) is Verdict.FENCED
+        assert known.judge(claim(0, 3, first), NOW, NOW) is Verdict.FENCED
+        assert known.judge(claim(0, 1, second), NOW, NOW) is Verdict.NEW
 
     def test_of_which_nothing_is_known_may_begin_and_not_go_on(self):
         known = table()
-        assert known.judge(claim(0), NOW) is Verdict.NEW
-        assert known.judge(claim(7), NOW) is Verdict.UNKNOWN
+        assert known.judge(claim(0), NOW, NOW) is Verdict.NEW
+        assert known.judge(claim(7), NOW, NOW) is Verdict.UNKNOWN
 
 
 class TestEpochs:
@@ -107,22 +118,22 @@ class TestForgetting:
         for number, each in enumerate((first, second, third)):
             known.stored(each, number, 100 * number, NOW + number)
         assert len(known) == 2
-        assert known.judge(first, NOW) is Verdict.UNKNOWN, "it may be a repeat"
-        assert known.judge(first._replace(first=1), NOW) is Verdict.UNKNOWN
-        assert isinstance(known.judge(second, NOW), Repeat)
+        assert known.judge(first, NOW, NOW) is Verdict.UNKNOWN, "it may be a repeat"
+        assert known.judge(first._replace(first=1), NOW, NOW) is Verdict.UNKNOWN
+        assert isinstance(known.judge(second, NOW, NOW), Repeat)
 
     def test_whoever_begins_afterwards_is_not_concerned(self):
         known = table(states_max=1)
         for number, producer in enumerate(PRODUCERS):
             known.stored(claim(0, 1, NOW * PER_MS, producer), number, 100, NOW + number)
         epoch = known.begin(44, NOW, NOW + 2, OWN)
-        assert known.judge(claim(0, 1, epoch, 44), NOW) is Verdict.NEW
+        assert known.judge(claim(0, 1, epoch, 44), NOW, NOW) is Verdict.NEW
 
     def test_whoever_is_known_may_begin_in_another_queue(self):
         known = table(states_max=2)
         for number, producer in enumerate(PRODUCERS):
             known.stored(claim(0, 1, NOW * PER_MS, producer), number, 100, NOW + number)
-        assert known.judge(claim(0, 1, NOW * PER_MS, 33, QUEUES[1]), NOW) is Verdict.NEW
+        assert known.judge(claim(0, 1, NOW * PER_MS, 33, QUEUES[1]), NOW, NOW) is Verdict.NEW
 
     def test_who_stores_nothing_for_the_time_of_the_setting_is_forgotten(self):
         known = table(expiration_ms=1_000)
@@ -135,15 +146,56 @@ class TestForgetting:
 
     def test_an_epoch_from_far_ahead_is_none_that_a_node_gave_out(self):
         known = table()
-        assert known.judge(claim(0, 1, (NOW + AHEAD_MAX_MS + 1) * PER_MS), NOW) is Verdict.UNKNOWN
-        assert known.judge(claim(0, 1, (NOW + AHEAD_MAX_MS) * PER_MS), NOW) is Verdict.NEW
+        assert known.judge(claim(0, 1, (NOW + AHEAD_MAX_MS + 1) * PER_MS), NOW, NOW) is Verdict.UNKNOWN
+        assert known.judge(claim(0, 1, (NOW + AHEAD_MAX_MS) * PER_MS), NOW, NOW) is Verdict.NEW
+
+    def test_epochs_that_clients_make_up_move_the_log_no_further_than_that(self):
+        known, stored_ms = table(states_max=1_000), NOW
+        for number in range(200):
+            made = claim(0, 1, (stored_ms + 50_000) * PER_MS, number)
+            if known.judge(made, NOW, stored_ms) is Verdict.NEW:
+                stored_ms = max(stored_ms, made.begun_ms)
+                known.stored(made, number, 100 * number + SIZE, stored_ms)
+            made = claim(0, 1, (stored_ms + 1) * PER_MS, 1_000 + number)
+            assert known.judge(made, NOW, stored_ms) is Verdict.NEW or stored_ms > NOW
+        assert stored_ms <= NOW + AHEAD_MAX_MS
+
+    def test_after_a_clock_was_set_back_by_an_hour_who_begins_can_send_and_who_says_so_himself_cannot(self):
+        known, stored_ms = table(), NOW + 3_600_000
+        begun = known.begin(11, NOW, stored_ms, OWN)
+        assert known.judge(claim(0, 1, begun), NOW, stored_ms) is Verdict.NEW
+        assert known.judge(claim(0, 1, begun, 22), NOW, stored_ms) is Verdict.UNKNOWN
+        assert known.judge(claim(0, 1, begun + PER_MS), NOW, stored_ms) is Verdict.UNKNOWN
+        assert known.judge(claim(0, 1, stored_ms * PER_MS, 33), NOW, stored_ms) is Verdict.NEW
+
+    def test_who_begins_again_and_again_moves_its_own_epoch_alone_and_not_far(self):
+        known, given = table(), 0
+        while known.may_begin(22, NOW, NOW):
+            known.begin(22, NOW, NOW, OWN)
+            given += 1
+        assert given <= BEGUN_AHEAD_MAX_MS
+        assert known.begin(11, NOW, NOW - 1, OWN) // PER_MS == NOW
+
+    def test_who_only_begins_pushes_nobody_out_that_sends(self):
+        known = table(states_max=10)
+        known.stored(claim(0), 0, 100, NOW)
+        for producer in range(100, 200):
+            known.begin(producer, NOW, NOW, OWN)
+        assert known.judge(claim(1), NOW, NOW) is Verdict.NEW
+        assert len(known) == 10
+        assert known.epoch_of(199) is not None
+
+    def test_a_repeat_that_would_begin_before_the_log_is_none(self):
+        known = table()
+        known.stored(claim(0), 0, SIZE, NOW)
+        assert known.judge(claim(0)._replace(size=SIZE + 1), NOW, NOW) is Verdict.OUT_OF_ORDER
 
     def test_a_table_that_is_lost_lets_nobody_begin_who_may_have_begun_before(self):
         known = table()
         known.stored(claim(0), 0, 100, NOW)
         known.forget(NOW)
-        assert known.judge(claim(0), NOW) is Verdict.UNKNOWN
-        assert known.judge(claim(0, 1, known.begin(11, NOW, NOW, OWN)), NOW) is Verdict.NEW
+        assert known.judge(claim(0), NOW, NOW) is Verdict.UNKNOWN
+        assert known.judge(claim(0, 1, known.begin(11, NOW, NOW, OWN)), NOW, NOW) is Verdict.NEW
 
 
 @dataclass
@@ -183,7 +235,7 @@ class TheTableNeverDoublesAndNeverLoses(RuleBasedStateMachine):
         client.following, client.unanswered = {}, {}
 
     def put(self, made: Claim) -> Repeat | Verdict:
-        verdict = self.known.judge(made, self.log_ms)
+        verdict = self.known.judge(made, self.now, self.log_ms)
         stands = [row for row in self.log if row[0] == made]
         if verdict is Verdict.NEW:
             assert not stands, "doubled"
@@ -223,7 +275,7 @@ class TheTableNeverDoublesAndNeverLoses(RuleBasedStateMachine):
         for queue in QUEUES:
             if before < self.clients[producer].epoch:  # not so where a node forgot it and set back its clock
                 stale = Claim(producer, before, 0, 1, SIZE, queue)
-                assert self.known.judge(stale, self.log_ms) in (Verdict.FENCED, Verdict.UNKNOWN)
+                assert self.known.judge(stale, self.now, self.log_ms) in (Verdict.FENCED, Verdict.UNKNOWN)
 
     @precondition(lambda self: self.log)
     @rule(row=st.integers(0, 1 << 20))
