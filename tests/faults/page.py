@@ -20,9 +20,9 @@ in `loadtest/results/faults.json`, and writes this page from that file.
     python -m tests.faults --record           # and writes the result file and this page
 
 A run that was broken off goes on where it was: rows that passed are not run again, unless `--fresh` is given, also
-where they passed at an earlier commit: the run names the commits of its rows. Tests and drills note their own counts; a
-case that notes nothing counts as one fault. The load and the checks are those of the tests that are named below. A start
-that is refused fails its row, unless the test asks for that refusal and looks at its cause and remedy.
+where they passed at an earlier commit; so the page names the commits of all rows. Tests and drills note their own
+counts; a case that notes nothing counts as one fault. The load and the checks are those of the tests that are named
+below. A start that is refused fails its row, unless the test asks for that refusal and looks at its cause and remedy.
 
 - **injected**: faults, in the unit that the row counts. **acknowledged**: messages that were promised meanwhile, by
   tests that count them. **lost**: of these. In brackets: gone within what the settings allow, as ASYNC_FLUSH with the
