@@ -5,10 +5,12 @@
 are null where nobody knows what became of it. `Input.object` is "list TOPIC/QUEUE" or "register TOPIC/QUEUE":
 
     f       Input                Output                      of
-    append  value, attempts      at                          a list: `at` is the queue offset
+    append  value, copies        at                          a list: `at` is the queue offset
     read                         from, values, whole         a list: `whole` where nothing follows
     write   value                                            a register
     read                         value                       a register: "" before the first write
+
+`copies` is how often the value may be there: as often as it was sent, or once where an idempotent producer sent it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -68,7 +70,7 @@ def write_operations(directory: Path) -> int:
     """Writes those of the drill kept in `directory`; how many. Raises what the judge raises."""
     said: dict[str, Any] = orjson.loads((directory / STORES).read_bytes())
     operations = [Operation(**row) for row in read_lines(directory / WITNESSED)]
-    operations += _appends(read_history(directory))
+    operations += _appends(read_history(directory), once=said["idempotent"])
     end = max((one.returned or one.call for one in operations), default=0.0)
     for name, path in said["stores"].items():
         if name not in said["away"]:
@@ -91,13 +93,14 @@ def _line(one: Operation, client: int) -> dict[str, Any]:
     }
 
 
-def _appends(history: History) -> Iterator[Operation]:
+def _appends(history: History, *, once: bool) -> Iterator[Operation]:
     """What was stored without a promise may be lost: its outcome is as unknown as that of what had no answer."""
     known = history.has(ACKNOWLEDGED).tolist()
     keys, topics = history.keys.tolist(), history.topics.tolist()
     for row in range(len(history)):
         if not history.attempts[row]:
             continue  # it was never sent
+        copies = 1 if once else int(history.attempts[row])
         key, acknowledged = keys[row].decode(), known[row]
         yield Operation(
             f"producer {int(key[8:10])}",
@@ -105,7 +108,7 @@ def _appends(history: History) -> Iterator[Operation]:
             APPEND,
             float(history.t_start[row]),
             float(history.t_end[row]) if acknowledged else None,
-            {"value": value_of(key, int(history.crcs[row])), "attempts": int(history.attempts[row])},
+            {"value": value_of(key, int(history.crcs[row])), "copies": copies},
             {"at": int(history.offsets[row])} if acknowledged else None,
         )
 

@@ -186,8 +186,13 @@ def _save(ground: Ground, load: VerifiedLoad, watch: Watch, root: Path, *, idemp
     watch.save(root)
     stores = {f"node {node.number}": str(node.store.root) for node in ground.nodes}
     away = [f"node {number}" for number, seen in ground.observe().items() if seen is None]
-    said = {"segment_size": ground.segment_size, "topics": load.topics, "stores": stores, "away": away}
-    said["idempotent"] = idempotent
+    said = {
+        "segment_size": ground.segment_size,
+        "topics": load.topics,
+        "stores": stores,
+        "away": away,
+        "idempotent": idempotent,
+    }
     (root / STORES).write_bytes(orjson.dumps(said))
 
 

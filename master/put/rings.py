@@ -1,7 +1,8 @@
 """The put side of request rings in shared memory, beside the socket (docs/decisions/0043).
 
 A producer on the same machine creates a ring and registers it over its socket. A request stays in the ring until it is
-stored or refused, and is looked at only while its answer has room; a kernel copies it once before that.
+stored or refused, and is looked at only while its answer has room; a kernel copies it before that. What was judged is
+stored from the copy that was judged: the ring may hold something else by then.
 """
 
 import time
@@ -28,6 +29,7 @@ from towline.format.wire.put_ring import (
 from towline.format.wire.status import PutStatus
 from towline.kernels.jit.compiled import Bytes, Rows
 from towline.kernels.jit.rows import REQUEST, RequestStatus, fields_of
+from towline.kernels.put import append
 from towline.kernels.put import put_ring as kernel
 from towline.kernels.put.append import ANSWER_MAX, Appender
 from towline.limits import REQUEST_GROUPS_MAX
@@ -90,6 +92,7 @@ class RingTable:
         self._answers = np.zeros(3 * ANSWER_MAX if area else 0, np.uint8)  # that are kept
         self._entry = np.zeros(entry_max(area) if area else 0, np.uint8)
         self._bell_byte = np.zeros(1, np.uint8)
+        self._marks = np.zeros(8 * append.MARKS_SIZE, np.uint8)  # nobody recalls a row
         self._rings: Rows = np.zeros(1, kernel.RING)
         self._ring = fields_of(self._rings)[0]
         self._ring.area = area
@@ -105,6 +108,7 @@ class RingTable:
         """
         fields = self._ring
         self._memory: Bytes = np.frombuffer(ring.memory.view, np.uint8)
+        self._requests = ring.requests
         fields.tail, fields.head = ring.requests.places
         fields.answered, fields.answers_read = ring.answers.places
         fields.reserved, fields.kept = ring.reserved, 0
@@ -114,16 +118,43 @@ class RingTable:
         fields.received_ms = time.monotonic_ns() // 1_000_000
 
     def serve(self, appender: Appender) -> bool:
-        """Calls the kernel; whether it left a put that it did not store."""
+        """Calls the kernel, once a request that was judged is stored; whether a put is left that was not."""
+        if appender[0]["judged"][0] and not self._store_judged(appender):
+            self.why = kernel.ROW
+            return True
         self.why = kernel.serve_ring(self._memory, self._rings, self._rows, self._answers, appender)
         if self.why == kernel.ROW and self.row(int(appender[0]["requests"][0])).status == RequestStatus.MALFORMED:
             self.why = kernel.BROKEN
         return self.why == kernel.ROW
 
+    def _store_judged(self, appender: Appender) -> bool:
+        """Stores the request that was left last, as it was copied then, and answers it where that is due; False where
+        it cannot be stored. There is room for its answer, or it would not have been left."""
+        fields, states = self._ring, appender[0]
+        number, kept = int(states["requests"][0]), int(states["written"][0])
+        if append.append_rows(self._rows, number, 1, self._marks, self._answers, appender) != append.DONE:
+            return False
+        self._requests.go_to(fields.tail, fields.head)
+        self._requests.skip(fields.taken)
+        fields.tail, fields.head = self._requests.places
+        if ARMED:
+            reach("put.ring_taken")
+        if fields.keeps:
+            fields.kept += padded(self.row(number).answer_size)
+            return True
+        if ARMED:
+            reach("put.ring_before_answer")
+        kernel.answer_ring(self._memory, self._rings, self._answers, self._rows, number, 1, PutStatus.PUT_OK)
+        states["written"] = kept
+        fields.woken = 1  # so that a kernel which waits for the next request looks whether the client sleeps
+        if ARMED:
+            reach("put.ring_answered")
+        return True
+
     def end(self, ring: NodeRing, requests: int) -> None:
         """Takes over the ring's places after calls that stored so many requests."""
         fields = self._ring
-        del self._memory
+        del self._memory, self._requests
         ring.requests.go_to(fields.tail, fields.head)
         ring.answers.go_to(fields.answered, fields.answers_read)
         ring.woken = fields.woken != 0

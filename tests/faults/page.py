@@ -19,10 +19,10 @@ in `loadtest/results/faults.json`, and writes this page from that file.
     python -m tests.faults --minutes 30       # begins no further row after so many
     python -m tests.faults --record           # and writes the result file and this page
 
-A run that was broken off goes on where it was: rows that passed are not run again, unless `--fresh` is given. Tests
-and drills note their own counts; a case that notes nothing counts as one fault. The load and the checks are those of
-the tests that are named below. A start that is refused fails its row, unless the test asks for that refusal and looks
-at its cause and remedy.
+A run that was broken off goes on where it was: rows that passed are not run again, unless `--fresh` is given, also
+where they passed at an earlier commit; so the page names the commits of all rows. Tests and drills note their own
+counts; a case that notes nothing counts as one fault. The load and the checks are those of the tests that are named
+below. A start that is refused fails its row, unless the test asks for that refusal and looks at its cause and remedy.
 
 - **injected**: faults, in the unit that the row counts. **acknowledged**: messages that were promised meanwhile, by
   tests that count them. **lost**: of these. In brackets: gone within what the settings allow, as ASYNC_FLUSH with the
@@ -71,11 +71,21 @@ def _summary(document: Mapping[str, Any], rows: Sequence[Row], outcomes: Mapping
     minutes = sum(outcome.seconds for outcome in outcomes.values()) / 60
     where = f"{machine.get('cpus', '?')} CPUs ({machine.get('cpu', '?')}), {machine.get('memory_gb', '?')} GB"
     return (
-        f"{form}. {passed} of {len(rows)} rows passed; {minutes:.0f} minutes of rows, which "
+        f"{form}. {passed} of {len(rows)} rows passed{_commits(outcomes)}; {minutes:.0f} minutes of rows, which "
         f"began between {times[0]} and {times[-1]}, on "
         f"{where}, Linux {machine.get('kernel', '?')}, with a load of {min(loads):.1f} to {max(loads):.1f} at the rows'"
         " beginnings."
     )
+
+
+def _commits(outcomes: Mapping[str, Outcome]) -> str:
+    """Of which the rows are; rows of older files do not say."""
+    found = list(dict.fromkeys(outcome.commit for outcome in outcomes.values() if outcome.commit))
+    if not found:
+        return ""
+    unknown = sum(not outcome.commit for outcome in outcomes.values())
+    untold = f", {unknown} do not say of which" if unknown else ""
+    return f" (of {'commit' if len(found) == 1 else 'commits'} {', '.join(found)}{untold})"
 
 
 def _sums(outcomes: Mapping[str, Outcome]) -> Iterator[tuple[str, str, str]]:

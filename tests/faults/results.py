@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -20,6 +21,7 @@ class Outcome:
     """Of one row. A count is None where none of its tests counts it.
 
     `missing`: reasons why tests or drills of it could not run on this machine. `failed`: a sentence for each that did.
+    `commit`: the short name of the one that was checked out when it began; "" where nobody said.
     """
 
     row: str
@@ -37,6 +39,7 @@ class Outcome:
     seconds: float = 0.0
     load: float = 0.0
     at: str = ""
+    commit: str = ""
 
     def add(self, facts: Mapping[str, Any]) -> None:
         """What a test noted, or a drill reported."""
@@ -57,6 +60,16 @@ class Outcome:
         if self.failed:
             return "failed"
         return "in part" if self.missing and self.passed else "not run" if self.missing else "passed"
+
+
+def commit_of(directory: Path) -> str:
+    """The short name of the commit that is checked out; "" where there is no git, or no repository."""
+    try:
+        command = ["git", "-C", str(directory), "rev-parse", "--short", "HEAD"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 class Results:

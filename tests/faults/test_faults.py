@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,13 +12,14 @@ import pytest
 
 from tests.gate.verdict import Run
 from tests.repo.test_rulebook import names_of
+from tests.requirements import need
 from towline.loadtest.drill.run import DRILLS
 
 from .noting import VARIABLE, note
 from .page import PAGE, page
 from .plan import ROOT, WANTED, Drilled, Row, Tests
 from .rest import is_of_the_matrix
-from .results import RECORDED, Outcome, Results, outcomes_of, reached
+from .results import RECORDED, Outcome, Results, commit_of, outcomes_of, reached
 from .rows import ROWS
 from .running import Runner, take, take_drill
 
@@ -186,8 +188,25 @@ def test_a_row_runs_its_tests_and_is_told_what_they_note(tmp_path: Path):
     assert not list(tmp_path.glob("*f")), "its files have gone"
 
 
+def test_a_commit_is_named_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    if shutil.which("git") is None:
+        need({"git": "no git"})
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert commit_of(tmp_path) == ""
+    git = ["git", "-C", str(tmp_path)]
+    author = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, *author, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    name = subprocess.run([*git, "log", "-1", "--format=%H"], check=True, capture_output=True, text=True).stdout
+    assert len(commit_of(tmp_path)) >= 7
+    assert name.startswith(commit_of(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert commit_of(tmp_path) == ""
+
+
 def test_a_row_without_a_driver_is_not_run_and_says_why(tmp_path: Path):
     outcome = Runner(tmp_path, whole=False).run(replace(SAMPLE, steps=(), lacks="nobody can"))
+    assert outcome.commit == commit_of(ROOT)
     assert (outcome.verdict, outcome.missing) == ("not run", ["nobody can"])
 
 
@@ -210,6 +229,15 @@ class TestResults:
         other.add(Outcome("F2", passed=1), MACHINE)
         one.add(Outcome("F3", passed=1), MACHINE)
         assert [row["row"] for row in Results(tmp_path, "whole").known["rows"]] == ["F1", "F2", "F3"]
+
+    def test_of_a_file_that_names_no_commits_are_read(self, tmp_path: Path):
+        made = Results(tmp_path, "short")
+        made.add(Outcome("F1", passed=1), MACHINE)
+        path = tmp_path / "short.json"
+        path.write_text(path.read_text().replace(',\n   "commit": ""', ""))
+        assert "commit" not in path.read_text()
+        assert Results(tmp_path, "short").has_passed("F1")
+        assert outcomes_of(json.loads(path.read_text()))["F1"].commit == ""
 
     def test_say_how_many_were_injected_of_what_is_wanted(self):
         outcomes = {"F1": Outcome("F1", injected=30), "F7": Outcome("F7", injected=4)}
@@ -235,6 +263,20 @@ class TestThePage:
         assert "| F1 | kill | 1,234 kills | 5 | 0 (3) | - | - | - | 1, 2, 3 and 1 more | passed |" in text
         assert "| kills | 1,000 | 1,234 |" in text
         assert "is no whole run. 1 of 1 rows passed" in text
+
+    @pytest.mark.parametrize(
+        ("commits", "named"),
+        [
+            ([""], "1 of 1 rows passed; "),
+            (["abc1234"], "1 of 1 rows passed (of commit abc1234); "),
+            (["abc1234", "abc1234", "def5678"], "3 of 1 rows passed (of commits abc1234, def5678); "),
+            (["abc1234", ""], "2 of 1 rows passed (of commit abc1234, 1 do not say of which); "),
+        ],
+        ids=["none", "one", "two", "not of all"],
+    )
+    def test_names_the_commits_of_its_rows(self, commits: list[str], named: str):
+        outcomes = [Outcome(f"F{number}", passed=1, commit=commit) for number, commit in enumerate(commits, 1)]
+        assert named in self.shown(*outcomes)
 
     def test_says_what_was_not_run_and_what_failed(self):
         assert "**not run**: not part of this run" in self.shown()

@@ -59,7 +59,7 @@ _EXACTLY: Final = (
     ),
     *("message_size", "decompress", "frames", "take", "whole", "parsed", "ends_of", "timers_file", "query", "gather"),
     *("append_rows", "serve_ring", "put_sends", "look", "make", "find_pairs", "leading_records", "rule_out", "of"),
-    *("broken", "is_hole", "stored_message", "select", "bodies"),
+    *("broken", "is_hole", "stored_message", "select", "bodies", "find"),
     *("rebuild_slots", "check_chains", "foreign_property_crcs"),
     *(
         "record_of",
@@ -134,6 +134,8 @@ LEFT_OUT: Final[dict[str, str]] = {
         (
             "towline.kafka.format.compression:_Stream.decompress",
             "towline.link.permissions:Limits.of",
+            "towline.link.shares:PeerShares.find",
+            "towline.log.files.mapped_file_queue:MappedFileQueue.find",
             "towline.replication.handshake:SlaveGreeting.newest",
         ),
         _MEMBER,

@@ -11,6 +11,8 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from towline.format.wire.frames import ASK, Group, Kind, encode_put, json_part
@@ -60,13 +62,29 @@ def connected(place: str) -> socket.socket:
     if place.isdecimal():
         return socket.create_connection(("127.0.0.1", int(place)), _SILENT_S)
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(_SILENT_S)
-    connection.connect(place)
+    with _closed_by_errors(connection):
+        connection.settimeout(_SILENT_S)
+        connection.connect(place)
     return connection
+
+
+@contextmanager
+def _closed_by_errors(connection: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def greeted(place: str, role: str) -> socket.socket:
     connection = connected(place)
+    with _closed_by_errors(connection):
+        _greet(connection, role)
+    return connection
+
+
+def _greet(connection: socket.socket, role: str) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # what it does not read waits there, not here
     facts = {"role": role, "cluster": "", "store": "", "name": NAME, "node": 9}
     connection.sendall(_HANDSHAKE + b"\x04" + bytes([len(_READY)]) + _READY)
@@ -77,7 +95,6 @@ def greeted(place: str, role: str) -> socket.socket:
             raise ConnectionResetError
         came += some
     connection.sendall(message([bytes(part) for part in encode_greeting(facts)]))
-    return connection
 
 
 def main() -> None:

@@ -13,9 +13,12 @@ import pytest
 
 from tests.kernels.remoting.test_puts import split
 from tests.processes.nodes import ending
+from tests.processes.puts.test_idempotent import batch, begin, client_of
 from tests.processes.waiting import await_
 from towline.format.files.topics import TopicConfig
+from towline.format.record import sequence
 from towline.format.record.record import Host
+from towline.format.record.record import decode as decode_record
 from towline.format.remoting.batch import member
 from towline.format.remoting.codes import RequestCode, ResponseCode
 from towline.format.remoting.command import Command, Form, decode, encode
@@ -39,6 +42,7 @@ NOW_MS = 1_700_000_000_000
 STORE = Host(bytes([10, 0, 0, 1]), 10_911)
 BORN = (Host(bytes([127, 0, 0, 1]), 4_711), Host(bytes(range(16)), 65_535))
 KEY = "0A" * 16
+PLACE = sequence.Place(4_711, 1_782_579_200_000_004_103, 42)
 PROPERTIES = ("", "WAIT\x01true\x02", f"UNIQ_KEY\x01{KEY}\x02WAIT\x01true", f"UNIQ_KEY\x01{KEY}\x02")
 OF_MEMBERS = ("", "TAGS\x01A", "TAGS\x01A\x02", "KEYS\x01\u4e2d\u6587\x02TAGS\x01\U0001f600", "k\x01" + "v" * 3_000)
 SYS_FLAGS = (0, 1, 0x301, 0x3C, 0xFF, -1, (1 << 31) - 1)
@@ -148,6 +152,11 @@ def frame_of(chance: random.Random, form: Form, most: int = 100) -> bytes:
     return b"".join(encode(Command(code, chance.choice(FLAGS), 0, "", text, b"".join(members), form, 409)))
 
 
+def batch_frame(members: list[bytes], form: Form) -> bytes:
+    text = {name: str(value) for name, value in sent("batches", "", e=3, m="true").items()}
+    return b"".join(encode(Command(RequestCode.SEND_BATCH_MESSAGE, 1, 0, "", text, b"".join(members), form, 409)))
+
+
 @pytest.mark.parametrize("form", Form)
 def test_records_and_answers_are_the_same_by_kernels_and_by_the_interpreter(ways: BothWays, form: Form) -> None:
     chance = random.Random(67)
@@ -188,6 +197,21 @@ def test_a_damaged_batch_is_left_alone_or_stored_as_the_interpreter_stores_it(wa
     assert 500 < stored < 2_900
 
 
+@pytest.mark.parametrize("form", Form)
+def test_a_batch_with_a_copied_place_is_left_to_the_interpreter_wherever_it_stands(ways: BothWays, form: Form) -> None:
+    """And whatever stands beside it, in the first message or a later one."""
+    place = sequence.encode(PLACE)
+    sound = member(0, b"x", b"Q\x01__PSEQ_\x02KEYS\x01" + b"Q" * 80)
+    for before in (b"", *(b"k\x01%s\x02" % (b"Q" * size) for size in range(1, 70))):
+        for copied in (place, place[:-1], place + b"A\x01b\x02"):
+            members = [sound, member(0, b"copied", before + copied)]
+            for each in (members, members[::-1]):
+                with pytest.raises(LeftAlone):
+                    ways.send(batch_frame(each, form))
+    mine, theirs = ways.send(batch_frame([sound, sound], form))
+    assert mine == theirs
+
+
 # --- a node
 
 
@@ -214,6 +238,28 @@ def test_the_first_batch_of_a_topic_and_the_next_are_stored_and_answered_alike(n
         assert answer.fields["transactionId"] == KEY
     assert (first.fields["queueOffset"], second.fields["queueOffset"]) == ("0", "8")
     assert {**first.fields, "msgId": "", "queueOffset": ""} == {**second.fields, "msgId": "", "queueOffset": ""}
+
+
+@pytest.mark.parametrize("form", Form)
+def test_a_batch_with_a_copied_place_is_stored_without_it_and_not_judged_as_its_producers(
+    node: RemotingNode, form: Form
+) -> None:
+    """The first one is the interpreter's, the next would be a kernel's."""
+    with RawClient(node.port, form) as bridge, client_of(node) as producer:
+        place = begin(producer)
+        first = batch(place)
+        stored = producer.put(first)
+        at = stored.places[0][0]
+        copied = member(0, b"copied", decode_record(first.records[-1]).properties)
+        answers = [bridge.put_batch("orders", [copied] * count) for count in (1, 1, 3)]
+        assert [answer.code for answer in answers] == [0] * 3
+        assert [int(answer.fields["queueOffset"]) for answer in answers] == [at + 3, at + 4, at + 5]
+        assert producer.put(first).places == stored.places, "a repeat"
+        following = producer.put(batch(place._replace(number=3)))
+        assert (PutStatus(following.status), following.places[0][0]) == (PutStatus.PUT_OK, at + 8)
+    found = [message.record for message in messages(node, "orders", at + 11)][at:]
+    assert [sequence.HEAD in record.properties for record in found] == [True] * 3 + [False] * 5 + [True] * 3
+    assert {record.properties for record in found if record.body == b"copied"} == {b"KEYS\x01k\x02"}
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ def test_that_function_is_called_for_rows_of_the_socket_and_for_entries_of_rings
 def test_the_kernels_that_store_are_called_by_the_appender_and_the_rings_alone():
     found = callers()
     benches = {"loadtest/bench/kernel.py", "peers/layouts/one_log.py"}
-    assert found["append_rows"] == {"master/put/append.py", "master/put/service.py"} | benches
+    put = {"master/put/append.py", "master/put/rings.py", "master/put/service.py"}
+    assert found["append_rows"] == put | benches
     assert found["serve_ring"] == {"master/put/rings.py"}
 
 

@@ -25,6 +25,7 @@ from towline.format.record import (
     property_crc,
     record,
     sequence,
+    sequence_columns,
     skipped,
     transactions,
 )
@@ -40,6 +41,7 @@ BODY_MAX: Final = 1 << 20
 PROPERTIES: Final = b"TAGS\x01TagA\x02KEYS\x01k1 k2\x02UNIQ_KEY\x017F00000100002A9F18B4AAC2\x02WAIT\x01true\x02"
 HALF: Final = b"REAL_TOPIC\x01orders\x02REAL_QID\x013\x02TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01AB\x02"
 CHECKED: Final = HALF + b"TRANSACTION_CHECK_TIMES\x012\x02TRAN_PREPARED_QUEUE_OFFSET\x0117\x02"
+_PLACE_SIZES: Final = (sequence.SIZE, sequence.SIZE + property_crc.SIZE)  # of properties that are a place
 WORDS: Final = (
     *(
         b"\x01",
@@ -216,6 +218,30 @@ def _place(data: bytes) -> object:
     return found is None
 
 
+def _many_places(data: bytes) -> object:
+    """The first byte says what follows the properties' last pair but this; every end is looked at."""
+    behind = property_crc.SIZE if data[:1] > b"\x7f" else 0
+    log = data[1:]
+    found = sequence_columns.find(np.frombuffer(log, np.uint8), np.arange(len(log) + 1), behind)
+    wanted = []
+    for end in range(sequence.SIZE + 2, len(log) + 1):
+        at = end - sequence.SIZE
+        place = sequence.decode(log[at:end])
+        begins = log[at - 1 : at] == sequence.TAIL or int.from_bytes(log[at - 2 : at]) == sequence.SIZE + behind
+        if place is not None and begins:
+            wanted.append((end, *place))
+    hold(list(zip(*(column.tolist() for column in found), strict=True)) == wanted, "many are found as one is")
+    return behind, len(wanted)
+
+
+def _logs() -> list[bytes]:
+    place, crc = sequence.encode(sequence.Place(7, 8 << 20, 9)), property_crc.PLACEHOLDER
+    with_others = [PROPERTIES + place, b"a" + place, PROPERTIES[:-1] + place]
+    logs = [len(each).to_bytes(2) + each for each in (place, *with_others)]
+    logs += [len(each + crc).to_bytes(2) + each + crc for each in (place, *with_others)]
+    return [first + each for first in (b"\x00", b"\xff") for each in (*logs, b"".join(logs[:3]))]
+
+
 def _topics(data: bytes) -> object:
     seen, real = seen_topics(data), set(real_topics_of_each(data))
     hold(seen is None or real <= seen, "one search over all bytes misses no topic")
@@ -274,6 +300,12 @@ TARGETS: Final = (
         name="record.sequence", covers=("towline.format.record.sequence:decode",),
         seeds=lambda: [sequence.ROOM, sequence.encode(sequence.Place(7, 8 << 20, 9))], run=_place, size_max=200,
         grammar=Grammar.TEXT,
+    ),
+    Target(
+        name="record.sequences",
+        covers=("towline.format.record.sequence_columns:find", "towline.format.record.sequence:decode"),
+        seeds=_logs, run=_many_places, size_max=800,
+        words=(sequence.HEAD, sequence.ROOM, b"\x02", b"-", *(size.to_bytes(2) for size in _PLACE_SIZES)),
     ),
     Target(
         name="record.topics",

@@ -28,10 +28,10 @@ class Story:
         row = {"ClientId": 0, "Input": given, "Call": call, "Output": found, "Return": end, "Metadata": who}
         self.rows.append(row)
 
-    def append(self, value: str, at: int | None, *, attempts: int = 1, took: int = 10) -> "Story":
+    def append(self, value: str, at: int | None, *, copies: int = 1, took: int = 10) -> "Story":
         """`at` None: nobody knows what became of it."""
         found = None if at is None else {"at": at}
-        self._add("producer 0", LIST, "append", {"value": value, "attempts": attempts}, found, took)
+        self._add("producer 0", LIST, "append", {"value": value, "copies": copies}, found, took)
         return self
 
     def reads(self, *values: str, start: int = 0, whole: bool = False, who: str = "reader 0") -> "Story":
@@ -66,8 +66,8 @@ def appended(*values: str) -> Story:
         Story().append("a", None).append("b", 0).ends("b"),
         Story().append("a", None).append("b", 1).reads("a", "b").ends("a", "b"),
         Story().append("a", None).append("b", 0).append("c", 2).ends("b", "a", "c"),
-        Story().append("a", 1, attempts=2, took=50).append("b", 2).ends("a", "a", "b"),
-        Story().append("a", None, attempts=2).append("b", 1).ends("a", "b", "a"),
+        Story().append("a", 1, copies=2, took=50).append("b", 2).ends("a", "a", "b"),
+        Story().append("a", None, copies=2).append("b", 1).ends("a", "b", "a"),
         Story().sees("").write("1").sees("1").write("2").sees("2"),
         Story().write("1").write("2", known=False).sees("1").sees("2").sees("2"),
         Story().write("1").sees("1", took=50).write("2"),
@@ -107,7 +107,7 @@ def test_what_may_be_is_accepted(porcupine, tmp_path, story):
             ["read of 3 from 0 by node 1", "at 2 it has a where the list ends at 2", "append a at 0 by producer 0"],
         ),
         (
-            Story().append("a", None, attempts=2).append("b", 1).ends("a", "b", "a", "a"),
+            Story().append("a", None, copies=2).append("b", 1).ends("a", "b", "a", "a"),
             ["at 3 it has a where the list ends at 3", "append a at 0 by producer 0", "append a at 2 by producer 0"],
         ),
         (

@@ -5,13 +5,18 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests.kernels.put.desk import BASE, NEVER, NOW, Log
+from towline.format.record import sequence
 from towline.format.record.record import MessageEncoder
+from towline.format.record.sequence import Place
+from towline.format.record.sequence_columns import numbered
 from towline.format.wire.frames import Group, decode_put_answer, encode_put, encode_put_refusal
-from towline.format.wire.put_ring import REFUSAL_ROOM, Cut, Word, request_word
+from towline.format.wire.put_ring import HEAD_SIZE, REFUSAL_ROOM, WORD, Cut, Word, request_word
 from towline.format.wire.status import PutStatus
+from towline.kernels.jit.rows import RequestStatus
 from towline.kernels.put import put_ring as kernel
 from towline.link.put_ring import ClientRing, NodeRing, Offer, RingRefused
 from towline.master.put.rings import SPINS, Rings, RingTerms, shortened
@@ -55,6 +60,12 @@ def put(client: ClientRing, number: int) -> None:
     """A request that can be stored."""
     record = ENCODER.encode(0, b"x", b"", born_timestamp=NOW)
     assert client.send(encode_put(number, 0, NEVER, [Group(b"orders", 0, 1, len(record))]), record)
+
+
+def placed(place: Place) -> bytes:
+    """A record of an idempotent producer."""
+    record = MessageEncoder(b"orders", sequenced=True).encode(0, b"x", b"", born_timestamp=NOW)
+    return numbered(record, np.array([len(record)]), place)
 
 
 def send(client: ClientRing, number: int) -> None:
@@ -126,6 +137,39 @@ def test_what_is_refused_is_taken_off_the_ring_and_the_next_is_looked_at(rings, 
     refused, stored = (decode_put_answer(clients[0].receive()) for _ in range(2))
     assert (refused.request_id, refused.status) == (1, PutStatus.TOPIC_NOT_EXIST)
     assert (stored.request_id, stored.status) == (2, PutStatus.PUT_OK)
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["at once", "kept"])
+def test_what_was_judged_is_stored_though_the_client_writes_over_it_meanwhile(rings, clients, serving, keeps):
+    """And answered; what stands behind it in the ring is stored too."""
+    ring, table, client = next(iter(rings)), rings.table, clients[0]
+    judged, other = (placed(Place(producer, 1_782_579_200_000_004_103, 7)) for producer in (4711, 4712))
+    head = encode_put(1, 0, NEVER, [Group(b"orders", 0, 1, len(judged))])
+    assert client.send(head, judged)
+    put(client, 2)
+    serving.begin()
+    table.begin(ring, 0, keeps=keeps)
+    assert table.serve(serving.arguments)
+    assert table.row(0).status == RequestStatus.SEQUENCED
+    at = HEAD_SIZE + WORD + len(head)
+    assert client.memory.view[at : at + len(judged)] == judged
+    client.memory.view[at : at + len(judged)] = other
+    table.row(0).status = RequestStatus.WAITING
+    serving.state.judged = 1
+    assert not table.serve(serving.arguments)
+    assert table.why == kernel.EMPTY
+    assert (serving.state.requests, serving.state.judged) == (2, 0)
+    assert serving.bytes[len(judged) - sequence.SIZE : len(judged)].tobytes() == judged[-sequence.SIZE :]
+    table.end(ring, 2)
+    if keeps:
+        assert client.receive() is None
+        rings.answer_kept(ring, table.kept(2), 0, 2, PutStatus.PUT_OK)
+    answers = [decode_put_answer(client.receive()) for _ in range(2)]
+    assert [(each.request_id, each.status, each.places) for each in answers] == [
+        (1, PutStatus.PUT_OK, [(5, BASE)]),
+        (2, PutStatus.PUT_OK, [(6, BASE + len(judged))]),
+    ]
+    assert (ring.reserved, client.receive(), ring.requests.waits) == (0, None, False)
 
 
 def test_what_waits_during_a_stall_is_refused_but_in_the_ring_that_a_kernel_has(rings, clients):

@@ -27,6 +27,7 @@ KNOCKS = 200
 SPARE = 4  # descriptors that a process may still open
 COUNT = 3000
 HELD = 500
+RATE = 400  # so that the load is under way for some seconds yet when the fault comes
 
 
 @pytest.fixture
@@ -68,11 +69,12 @@ def port_of(node: TestNode, name: str) -> int:
 @contextmanager
 def loaded(node: TestNode, label: str) -> Iterator[Load]:
     """A load over all of it; then everything is where it belongs."""
-    load = Load(node.endpoint, f"without-{label}", zlib.crc32(label.encode()), count=COUNT)
+    load = Load(node.endpoint, f"without-{label}", zlib.crc32(label.encode()), count=COUNT, rate=RATE)
     load.hold(HELD)
     load.start()
     load.await_acked(HELD)
     yield load
+    load.await_acked(COUNT - HELD)
     load.finish()
     end = node.at(Position.APPENDED)
     await_(lambda: node.at(Position.DISPATCHED) == end, 60.0, "everything is dispatched")
@@ -86,14 +88,22 @@ def loaded(node: TestNode, label: str) -> Iterator[Load]:
     note(1, acknowledged=COUNT, doubled=doubled, seed=load.seed)
 
 
+def is_under_way(load: Load) -> bool:
+    """Of what is not held some is still to be acknowledged."""
+    return len(load.acked) < COUNT - HELD
+
+
 def test_behind_the_port_for_slaves_it_serves_who_is_there_and_takes_others_when_it_can(node: TestNode) -> None:
     pids, label, place = node.pids(), "send", port_of(node, "ha_listen_port")
-    with loaded(node, label) as load, Producer(f"tcp://127.0.0.1:{port_of(node, 'listen_port')}") as there:
+    with ExitStack() as stack:
+        there = stack.enter_context(Producer(f"tcp://127.0.0.1:{port_of(node, 'listen_port')}"))
         assert there.send(Message("there", b"before")).acknowledged
+        load = stack.enter_context(loaded(node, label))
         with no_descriptors_left(pids[label]), ExitStack() as knocking:
             knock(knocking, place)
             assert there.send(Message("there", b"meanwhile")).acknowledged
-            load.await_acked(len(load.acked))
+            assert is_under_way(load)
+            load.await_acked(COUNT - HELD)
         with Producer(f"tcp://127.0.0.1:{port_of(node, 'listen_port')}") as late:
             assert late.send(Message("there", b"after")).acknowledged
         with socket.create_connection(("127.0.0.1", port_of(node, "ha_listen_port")), 10.0) as peer:
@@ -104,6 +114,7 @@ def test_behind_the_port_for_slaves_it_serves_who_is_there_and_takes_others_when
 @pytest.mark.parametrize("label", ["put", "serve"])
 def test_behind_a_local_socket_it_ends_and_is_started_again_and_clients_go_on(node: TestNode, label: str) -> None:
     pids = node.pids()
-    with loaded(node, label), no_descriptors_left(pids[label]), ExitStack() as knocking:
+    with loaded(node, label) as load, no_descriptors_left(pids[label]), ExitStack() as knocking:
         knock(knocking, node.runtime / f"{label}.sock")
+        assert is_under_way(load)
         node.await_restarted(label, pids)

@@ -1,8 +1,9 @@
 """What a broker makes of a message that a producer sent: topic, queue and properties of what it stores (spec 5, 2.3).
 
 A single message gets CLUSTER, MSG_REGION and TRACE_ON, and a UNIQ_KEY if it has none; a member of a batch gets nothing.
-Names that only a broker writes are taken out: a consumer that sends a message again sends them with it. DELAY, TIMER_*
-and TRAN_MSG ask for one of the forms (`towline.format.record.forms`).
+Names that only a broker writes are taken out of a single one, and of any the place of an idempotent producer's record:
+whoever copies a message that was read sends them with it, and a place would have it judged in that producer's name.
+DELAY, TIMER_* and TRAN_MSG ask for one of the forms (`towline.format.record.forms`).
 """
 
 import base64
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from towline.format.record import properties as names
+from towline.format.record import sequence
 from towline.format.record.forms import (
     TIMER_DEL_UNIQKEY,
     TIMER_DELIVER_MS,
@@ -118,7 +120,11 @@ def stored_message(header: SendMessage, queue_id: int, now_ms: int, broker: Brok
 
 
 def member_properties(properties: bytes) -> bytes:
-    """The properties of a batch's member: as they came, with the last separator, which some clients leave out."""
+    """The properties of a batch's member: as they came, without a place, with the last separator, which some clients
+    leave out."""
+    if sequence.HEAD in properties:
+        pairs = properties.split(sequence.TAIL)
+        properties = sequence.TAIL.join([pair for pair in pairs if not pair.startswith(sequence.HEAD)])
     return properties + b"\x02" if properties and not properties.endswith(b"\x02") else properties
 
 

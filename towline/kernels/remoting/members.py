@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
-from towline.format.remoting import batch
+from towline.format.record.sequence import HEAD
+from towline.format.remoting import batch, command
 from towline.kernels.base.shape import PAIR_END
-from towline.kernels.base.words import load_i32, load_u8, load_u16
+from towline.kernels.base.words import BLOCK, equal, load_i32, load_u8, load_u16, raw_i64, trailing_zeros
 from towline.kernels.jit.compiled import Bytes, helper
 from towline.limits import PROPERTIES_SIZE_MAX
 
@@ -13,6 +14,13 @@ MEMBER_FLAG: Final = batch.FLAG_AT
 MEMBER_HEAD: Final = batch.HEAD.size
 LENGTH_SIZE: Final = batch.LENGTH.size
 _BODY_SIZE: Final = batch.BODY_SIZE_AT
+_NAME_SIZE: Final = 8
+_NAME: Final = int.from_bytes(HEAD[:_NAME_SIZE], "little")
+_RARE: Final = ord("Q")  # the letter of the name that others have least
+_RARE_AT: Final = HEAD.index(_RARE)
+assert len(HEAD) == _NAME_SIZE + 1
+_FRAME_MIN: Final = 2 * command.LENGTH.size + 2  # before the body: a length, a mark, a header of "{}" or more
+assert _FRAME_MIN + MEMBER_HEAD + LENGTH_SIZE >= BLOCK  # so a block that ends with the properties is within the frame
 
 
 @helper
@@ -34,8 +42,27 @@ def message_in(data: Bytes, at: int, end: int) -> tuple[int, int, int, int]:
 
 
 @helper
+def _names_a_place(data: Bytes, start: int, end: int) -> bool:
+    """Whether `__PSEQ__` stands in the properties in [start, end). It may read the block before them."""
+    at = start
+    while at < end:
+        room = end - at
+        found = equal(data, at, _RARE) if room >= BLOCK else equal(data, end - BLOCK, _RARE) >> (BLOCK - room)
+        while found:
+            place = at + trailing_zeros(found) - _RARE_AT
+            found &= found - 1
+            if place >= start and place + _NAME_SIZE <= end and raw_i64(data, place) == _NAME:
+                return True
+        at += BLOCK
+    return False
+
+
+@helper
 def count_messages(row: Any, data: Bytes) -> bool:
-    """Whether the body of a row is a batch of messages that can be records; fills in how many, and what they hold."""
+    """Whether the body of a row is a batch of messages that can be records; fills in how many, and what they hold.
+
+    One with the place of an idempotent producer's record is left to the interpreter, which takes that out.
+    """
     at = row.body_at
     end = at + row.body_size
     records = content = 0
@@ -44,6 +71,8 @@ def count_messages(row: Any, data: Bytes) -> bool:
         records += 1
         content += body_size + properties_size + lacks
         if after == 0 or properties_size + lacks > PROPERTIES_SIZE_MAX or records > MEMBERS_MAX:
+            return False
+        if _names_a_place(data, after - properties_size, after):
             return False
         at = after
     row.records = records

@@ -2,7 +2,8 @@
 
 A send is plain where nothing of it has to be thought about: SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE, in either form of
 header, with a topic that is no group's, properties that parse, hold a UNIQ_KEY and no name that a broker writes or that
-asks for a form; of a batch the messages add up, and the properties of the whole, which nobody stores, may be missing.
+asks for a form; of a batch the messages add up, none has a place (`__PSEQ__`), and the properties of the whole, which
+nobody stores, may be missing.
 Its row has everything that its records and its answer need. Every other frame is the interpreter's: its row says where
 it stands. Whatever is not understood here is not refused here.
 

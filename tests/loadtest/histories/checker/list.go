@@ -123,9 +123,9 @@ var lists = porcupine.Model{
 }
 
 // settled gives appends the outcomes that reads show. One without an outcome took place where its value was read, or its
-// having taken place is seen by nobody and it is left out. One that was sent several times may have taken place as often:
-// a further copy that was read is an append of its own, at any time from the first attempt on. What was read and cannot be
-// explained so stays without an append, and the history is refused.
+// having taken place is seen by nobody and it is left out. One that was sent several times may have taken place as often,
+// unless its producer is idempotent: a further copy that was read is an append of its own, at any time from the first
+// attempt on. What was read and cannot be explained so stays without an append, and the history is refused.
 func settled(lines []Line) []Line {
 	places := map[string][]int{}
 	seen := map[string]map[int]bool{}
@@ -151,13 +151,13 @@ func settled(lines []Line) []Line {
 			result = append(result, line)
 			continue
 		}
-		left := line.Input.Attempts
+		left := line.Input.Copies
 		if line.Output != nil {
 			result = append(result, line)
 			left--
 		}
 		for _, at := range places[line.Input.Value] {
-			if left == 0 {
+			if left <= 0 {
 				break
 			}
 			if line.Output != nil && line.Output.At == at {

@@ -12,10 +12,10 @@ import (
 
 // Input is what a client asked for. Object is "list TOPIC/QUEUE" or "register TOPIC/QUEUE".
 type Input struct {
-	Object   string
-	F        string // append, read, write
-	Value    string
-	Attempts int // how often an append was sent: it may be there so many times
+	Object string
+	F      string // append, read, write
+	Value  string
+	Copies int // how often an append may be there: as often as it was sent, or once where its producer is idempotent
 }
 
 // Output is what the client was told. At is of an append; From, Values, Whole are of a list's read; Value of a register's.
