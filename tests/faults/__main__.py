@@ -5,6 +5,7 @@ result of a run that was broken off, which goes on there. `--record` keeps the r
 """
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -18,12 +19,11 @@ from peers.machine import machine_facts
 
 from .page import PAGE, page
 from .plan import Row
-from .results import KEPT, RECORDED, Outcome, Results, outcomes_of, reached, write
+from .results import KEPT, RECORDED, SHORT, WHOLE, Outcome, Results, merged, outcomes_of, reached, write
 from .rows import ROWS
 from .running import Runner
 
 PREFIX: Final = "tlf-"
-SHORT, WHOLE = "short", "whole"
 
 
 def tell(line: str) -> None:
@@ -94,8 +94,9 @@ def main() -> int:
             run(rows, results, runner, time.monotonic() + 60 * asked.minutes)
         finally:
             if asked.record:
-                write(RECORDED, results.known)
-                PAGE.write_text(page(results.known, ROWS), encoding="utf-8")
+                record = merged(json.loads(RECORDED.read_text(encoding="utf-8")), results.known)
+                write(RECORDED, record)
+                PAGE.write_text(page(record, ROWS), encoding="utf-8")
     outcomes = outcomes_of(results.known)
     verdicts = [outcomes[row.name].verdict if row.name in outcomes else "not run" for row in rows]
     tell("; ".join(f"{counts}: {number:,}" for counts, number in reached(ROWS, outcomes).items()))

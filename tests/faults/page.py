@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from .plan import ROOT, WANTED, Row
-from .results import Outcome, outcomes_of, reached
+from .results import WHOLE, Outcome, outcomes_of, reached
 
 PAGE: Final = ROOT / "docs/faults.md"
 SEEDS_MAX: Final = 3
@@ -63,8 +63,7 @@ def _lines(document: Mapping[str, Any], rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _summary(document: Mapping[str, Any], rows: Sequence[Row], outcomes: Mapping[str, Outcome]) -> str:
-    machine, form = document["machine"], document["faults"]
-    form = "A whole run" if form == "whole" else "A short run: it shows that each row runs, and is no whole run"
+    machine, form = document["machine"], _form(outcomes)
     passed = sum(outcome.verdict == "passed" for outcome in outcomes.values())
     times = sorted(outcome.at for outcome in outcomes.values()) or ["never"]
     loads = [outcome.load for outcome in outcomes.values()] or [0.0]
@@ -76,6 +75,15 @@ def _summary(document: Mapping[str, Any], rows: Sequence[Row], outcomes: Mapping
         f"{where}, Linux {machine.get('kernel', '?')}, with a load of {min(loads):.1f} to {max(loads):.1f} at the rows'"
         " beginnings."
     )
+
+
+def _form(outcomes: Mapping[str, Outcome]) -> str:
+    whole = [name for name, outcome in outcomes.items() if outcome.form == WHOLE]
+    if len(whole) == len(outcomes):
+        return "A whole run"
+    if not whole:
+        return "A short run: it shows that each row runs, and is no whole run"
+    return f"Of a whole run: {', '.join(whole)}; the other rows are of a short one, which shows that each runs"
 
 
 def _commits(outcomes: Mapping[str, Outcome]) -> str:
@@ -103,6 +111,7 @@ def _row(row: Row, outcome: Outcome | None) -> str:
     seeds = [str(seed) for seed in outcome.seeds]
     shown = ", ".join(seeds[:SEEDS_MAX]) + (f" and {len(seeds) - SEEDS_MAX} more" if len(seeds) > SEEDS_MAX else "")
     result = outcome.verdict if outcome.verdict == "passed" else f"**{outcome.verdict}**: see below"
+    result += "" if outcome.form == WHOLE else " (short)"
     cells = [
         f"{outcome.injected:,} {row.counts}" if outcome.injected else "-",
         _count(outcome.acknowledged),

@@ -13,6 +13,8 @@ from .plan import ROOT, WANTED, Row
 
 KEPT: Final = ROOT / "build/faults"  # of each form the run that is under way, or was broken off
 RECORDED: Final = ROOT / "loadtest/results/faults.json"  # what the page shows
+SHORT: Final = "short"
+WHOLE: Final = "whole"
 SUMS: Final = ("injected", "acknowledged", "lost", "given_up", "doubled", "wrong_bytes")
 
 
@@ -21,7 +23,8 @@ class Outcome:
     """Of one row. A count is None where none of its tests counts it.
 
     `missing`: reasons why tests or drills of it could not run on this machine. `failed`: a sentence for each that did.
-    `commit`: the short name of the one that was checked out when it began; "" where nobody said.
+    `commit`: the short name of the one that was checked out when it began; "" where nobody said. `form`: SHORT or
+    WHOLE, of the run.
     """
 
     row: str
@@ -40,6 +43,7 @@ class Outcome:
     load: float = 0.0
     at: str = ""
     commit: str = ""
+    form: str = SHORT
 
     def add(self, facts: Mapping[str, Any]) -> None:
         """What a test noted, or a drill reported."""
@@ -109,6 +113,18 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
     made = path.with_suffix(".new")
     made.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     made.replace(path)
+
+
+def merged(before: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with the rows of a run: what a whole run has found stays until another one has run that row."""
+    found = outcomes_of(before)
+    for name, outcome in outcomes_of(run).items():
+        if name not in found or outcome.form == WHOLE or found[name].form == SHORT:
+            found[name] = outcome
+    rows = sorted(map(asdict, found.values()), key=lambda row: int(row["row"][1:]))
+    forms = {outcome.form for outcome in found.values()}
+    form = forms.pop() if len(forms) == 1 else "whole in part"
+    return {"faults": form, "machine": run["machine"] or before["machine"], "rows": rows}
 
 
 def outcomes_of(document: Mapping[str, Any]) -> dict[str, Outcome]:

@@ -17,7 +17,7 @@ from towline.loadtest.drill.errors import DrillImpossible
 
 from .noting import VARIABLE
 from .plan import ROOT, Drilled, Row, Tests
-from .results import KEPT, Outcome, commit_of
+from .results import KEPT, SHORT, WHOLE, Outcome, commit_of
 
 LIMIT_S: Final = 4 * 3600.0  # of one process; each test has a limit of its own
 SAID_MAX: Final = 300
@@ -34,7 +34,8 @@ class Runner:
         """An interrupt ends the process that runs, with all that it started, and is raised on."""
         began = time.monotonic()
         at, load = time.strftime("%Y-%m-%d %H:%M"), round(os.getloadavg()[0], 1)
-        outcome = Outcome(row.name, load=load, at=at, commit=commit_of(ROOT))
+        form = WHOLE if self._whole else SHORT
+        outcome = Outcome(row.name, load=load, at=at, commit=commit_of(ROOT), form=form)
         (KEPT / f"{row.name}.log").unlink(missing_ok=True)
         if not row.steps:
             outcome.miss([row.lacks])

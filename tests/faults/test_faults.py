@@ -19,7 +19,7 @@ from .noting import VARIABLE, note
 from .page import PAGE, page
 from .plan import ROOT, WANTED, Drilled, Row, Tests
 from .rest import is_of_the_matrix
-from .results import RECORDED, Outcome, Results, commit_of, outcomes_of, reached
+from .results import RECORDED, WHOLE, Outcome, Results, commit_of, merged, outcomes_of, reached
 from .rows import ROWS
 from .running import Runner, take, take_drill
 
@@ -244,6 +244,16 @@ class TestResults:
         found = reached(ROWS, outcomes)
         assert (found["kills"], found["power cuts"], found["failovers"]) == (30, 4, 0)
 
+    def test_of_a_whole_run_stay_in_the_record_when_a_short_one_follows(self):
+        before = {"faults": "short", "machine": MACHINE, "rows": [vars(Outcome(f"F{number}")) for number in (1, 2, 10)]}
+        whole = {"machine": MACHINE, "rows": [vars(Outcome("F2", injected=9, form=WHOLE))]}
+        record = merged(before, whole)
+        assert (record["faults"], [row["row"] for row in record["rows"]]) == ("whole in part", ["F1", "F2", "F10"])
+        assert merged(record, before) == record
+        again = {"machine": {}, "rows": [vars(Outcome("F2", failed=["x"], form=WHOLE)), vars(Outcome("F1", passed=1))]}
+        found = outcomes_of(merged(record, again))
+        assert (found["F2"].verdict, found["F1"].passed) == ("failed", 1)
+
 
 class TestThePage:
     def shown(self, *outcomes: Outcome) -> str:
@@ -260,7 +270,7 @@ class TestThePage:
         text = self.shown(
             Outcome("F1", injected=1234, acknowledged=5, lost=0, given_up=3, passed=1, seeds=[1, 2, 3, 4])
         )
-        assert "| F1 | kill | 1,234 kills | 5 | 0 (3) | - | - | - | 1, 2, 3 and 1 more | passed |" in text
+        assert "| F1 | kill | 1,234 kills | 5 | 0 (3) | - | - | - | 1, 2, 3 and 1 more | passed (short) |" in text
         assert "| kills | 1,000 | 1,234 |" in text
         assert "is no whole run. 1 of 1 rows passed" in text
 
@@ -277,6 +287,12 @@ class TestThePage:
     def test_names_the_commits_of_its_rows(self, commits: list[str], named: str):
         outcomes = [Outcome(f"F{number}", passed=1, commit=commit) for number, commit in enumerate(commits, 1)]
         assert named in self.shown(*outcomes)
+
+    def test_says_which_rows_are_of_a_whole_run(self):
+        text = self.shown(Outcome("F1", passed=1, form=WHOLE), Outcome("F2", passed=1))
+        assert "Of a whole run: F1; the other rows are of a short one, which shows that each runs. 2 of 1" in text
+        assert "A whole run. 1 of 1" in self.shown(Outcome("F1", passed=1, form=WHOLE))
+        assert "| - | passed |" in text
 
     def test_says_what_was_not_run_and_what_failed(self):
         assert "**not run**: not part of this run" in self.shown()
