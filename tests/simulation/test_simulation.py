@@ -16,7 +16,7 @@ FOUND_BY = {
     "shown_tail": 118,
     "own_floor": 31,
     "kept_member": 121,
-    "forgotten": 137,
+    "forgotten": 454,
     "unsynced": 549,
     "promised_floor": 9659,
     "unrecovered": 6,

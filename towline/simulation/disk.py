@@ -58,7 +58,7 @@ def records_of(data: bytes | bytearray, start: int, end: int) -> Iterator[Record
         start += size
         if start > end:
             return
-        yield Record(size, *others, start)
+        yield Record._make((size, *others, start))
 
 
 class Log:
