@@ -10,7 +10,7 @@ repair, retention and the promotion of a slave need no rule of their own: the ta
 import secrets
 import threading
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -30,11 +30,19 @@ from towline.node.store.put_checks import Refusal
 from towline.node.store.tail import appended_scan
 from towline.runtime.positions import Position
 
-from .sequences import DRAWS, NO_EPOCH, PER_MS, Claim, Last, Repeat, Sequences, Verdict, own_of
+from .sequences import DRAW_BITS, NO_EPOCH, PER_MS, Claim, Last, Repeat, Sequences, Verdict, own_of
 
 RECOVERED_BYTES: Final = 512 * MIB  # at least, of the log's end
 _SIZE_BYTES: Final = 4  # TOTALSIZE
 _UNREADABLE: Final = (CorruptLog, NotInLog, TooManyQueues, OSError)
+
+
+class Scan(Protocol):
+    """Reads a log from a record's start."""
+
+    def read(self, start: int, end: int) -> Batch:
+        """The batch that begins at `start`."""
+        ...
 
 
 class Producers:
@@ -64,7 +72,7 @@ class Producers:
             case {"name": str(name)} if name:
                 producer, epoch = producer_of(name), NO_EPOCH
             case {"name": ""}:
-                producer, epoch = secrets.randbits(63), NO_EPOCH
+                producer, epoch = self._draw(63), NO_EPOCH
             case _:
                 raise MalformedFrame("who asks for an epoch gives a producer and its epoch, or a name")
         with self._lock:
@@ -74,7 +82,7 @@ class Producers:
             stored_ms, now_ms = self._node.positions.get(Position.STORE_TIMESTAMP), self._node.clock.now_ms()
             if not table.may_begin(producer, now_ms, stored_ms):
                 raise ProducerFenced(f"producer {producer} begins again and again: others have its name")
-            own = own_of(self._node.settings.broker_id, secrets.randbelow(DRAWS))
+            own = own_of(self._node.settings.broker_id, self._draw(DRAW_BITS))
             given = table.begin(producer, now_ms, stored_ms, own, epoch)
         return {"producer": producer, "epoch": given}
 
@@ -115,28 +123,43 @@ class Producers:
         return sequence.decode(bytes_from(end - self._crc_size - sequence.SIZE, sequence.SIZE))
 
     def _recover(self, table: Sequences) -> None:
-        node, end = self._node, self._end
-        size = node.settings.mapped_file_size_commit_log
-        at = max(0, end - RECOVERED_BYTES)
-        at = max(at - at % size, node.positions.get(Position.LOG_MIN))
-        directory = QueueDirectory()
-        scan = appended_scan(node, directory)
-        settled = at == 0  # `known_since_ms`: nothing stands before
+        node, directory = self._node, QueueDirectory()
         try:
-            while at < end:
-                batch = scan.read(at, end)
-                if batch.end == at:
-                    raise CorruptLog(f"the log at {at}", at, batch.rule.name, batch.rule.sentence)
-                if not settled and len(batch.rows):
-                    table.known_since_ms = int(batch.rows["store_timestamp"][0])
-                    settled = True
-                recover_batch(table, batch, directory)
-                at = batch.end
-            if not settled:
-                table.forget(node.positions.get(Position.STORE_TIMESTAMP))
+            known = recover(table, self._scan(directory), directory, self._first_read(), self._end)
         except _UNREADABLE as error:
             node.log.warning("idempotent producers are not known any more, they begin anew: %s", error)
+            known = False
+        if not known:
             table.forget(node.positions.get(Position.STORE_TIMESTAMP))
+
+    def _first_read(self) -> int:
+        """Where the recovery begins to read."""
+        at = max(0, self._end - RECOVERED_BYTES)
+        at -= at % self._node.settings.mapped_file_size_commit_log
+        return max(at, self._node.positions.get(Position.LOG_MIN))
+
+    def _scan(self, directory: QueueDirectory) -> Scan:
+        return appended_scan(self._node, directory)
+
+    def _draw(self, bits: int) -> int:
+        """A random number of so many bits."""
+        return secrets.randbits(bits)
+
+
+def recover(table: Sequences, scan: Scan, directory: QueueDirectory, at: int, end: int) -> bool:
+    """Takes over what the log holds from a record's start to its end. False where there is no record, so that what
+    stands before is to be forgotten. Raises CorruptLog, and what the scan does."""
+    settled = at == 0  # `known_since_ms`: nothing stands before
+    while at < end:
+        batch = scan.read(at, end)
+        if batch.end == at:
+            raise CorruptLog(f"the log at {at}", at, batch.rule.name, batch.rule.sentence)
+        if not settled and len(batch.rows):
+            table.known_since_ms = int(batch.rows["store_timestamp"][0])
+            settled = True
+        recover_batch(table, batch, directory)
+        at = batch.end
+    return settled
 
 
 def recover_batch(table: Sequences, batch: Batch, directory: QueueDirectory) -> None:

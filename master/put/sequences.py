@@ -29,7 +29,8 @@ from typing import Final, NamedTuple
 from towline.format.files.epochs import NODES
 
 Queue = tuple[bytes, int]
-DRAWS: Final = 1 << 12
+DRAW_BITS: Final = 12
+DRAWS: Final = 1 << DRAW_BITS
 PER_MS: Final = NODES * DRAWS  # epochs: each node has its own, and gives none twice, whatever its clock does
 AHEAD_MAX_MS: Final = 60_000  # of an epoch before the clock: no client moves the log's times further
 BEGUN_AHEAD_MAX_MS: Final = AHEAD_MAX_MS // 2  # of an epoch that is given out

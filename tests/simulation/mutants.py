@@ -1,14 +1,19 @@
 """Defects, most of which the product once had, put into the decisions that the simulation shares with it."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 import pytest
 
+from towline.client.send.futures import Batch
+from towline.client.send.sequencing import SequencedAccumulator
+from towline.errors import TowlineError
+from towline.format.wire.status import PutStatus
 from towline.ha.sender.in_sync import InSync, InSyncRules
 from towline.log.state.in_sync_file import InSyncRecord
 from towline.master.put.acks import AckPolicy, ack_policy
+from towline.master.put.sequences import Claim, Repeat, Sequences, Verdict
 from towline.node.roles.agreement import Report, may_promote
 from towline.runtime.settings import Settings
 
@@ -78,5 +83,71 @@ def promised_floor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("towline.node.peers.peer_client.may_promote", without_promises)
 
 
+def unrecovered(patch: pytest.MonkeyPatch) -> None:
+    """A put that starts, as after a promotion, takes nothing of idempotent producers from its log: it always did."""
+    patch.setattr("towline.master.put.producers.recover", lambda *_: True)
+
+
+def stored_again(patch: pytest.MonkeyPatch) -> None:
+    """Put stores a repeat as it stores what is new: it never did."""
+    judged_otherwise(patch, lambda verdict: isinstance(verdict, Repeat))
+
+
+def any_number(patch: pytest.MonkeyPatch) -> None:
+    """Put stores a batch whose number is not the next one: it never did."""
+    judged_otherwise(patch, lambda verdict: verdict is Verdict.OUT_OF_ORDER)
+
+
+def judged_otherwise(patch: pytest.MonkeyPatch, passes: Callable[[Repeat | Verdict], bool]) -> None:
+    judge = Sequences.judge
+
+    def lenient(self: Sequences, claim: Claim, now_ms: int) -> Repeat | Verdict:
+        verdict = judge(self, claim, now_ms)
+        return Verdict.NEW if passes(verdict) else verdict
+
+    patch.setattr(Sequences, "judge", lenient)
+
+
+def whole(patch: pytest.MonkeyPatch) -> None:
+    """Put takes a producer that it has forgotten for one that has stored nothing: it never did."""
+    patch.setattr(Sequences, "_is_whole", lambda *_: True)
+
+
+def undoubted(patch: pytest.MonkeyPatch) -> None:
+    """A producer goes on in its epoch after a batch of which nobody knows what became: it never did."""
+    finish = SequencedAccumulator.finish
+
+    def certain(
+        self: SequencedAccumulator, batches: Iterable[Batch], status: PutStatus, error: TowlineError | None = None
+    ) -> None:
+        doubted = self._in_doubt
+        finish(self, batches, status, error)
+        self._in_doubt = doubted
+
+    patch.setattr(SequencedAccumulator, "finish", certain)
+
+
+def renumbered(patch: pytest.MonkeyPatch) -> None:
+    """A producer that its node has forgotten sends in a new epoch also what may be stored: it never did."""
+    may_pass = SequencedAccumulator.may_pass
+
+    def anyhow(self: SequencedAccumulator, batches: Iterable[Batch], status: PutStatus, retry_after_ms: int) -> bool:
+        sent = list(batches)
+        if status is PutStatus.UNKNOWN_PRODUCER:
+            for batch in sent:
+                batch.unknown = False
+        return may_pass(self, sent, status, retry_after_ms)
+
+    patch.setattr(SequencedAccumulator, "may_pass", anyhow)
+
+
 FINDINGS: Final[Mapping[str, Mutant]] = {"shown_tail": shown_tail, "own_floor": own_floor, "kept_member": kept_member}
 MORE: Final[Mapping[str, Mutant]] = {"forgotten": forgotten, "unsynced": unsynced, "promised_floor": promised_floor}
+SEQUENCES: Final[Mapping[str, Mutant]] = {
+    "unrecovered": unrecovered,
+    "stored_again": stored_again,
+    "any_number": any_number,
+    "whole": whole,
+    "undoubted": undoubted,
+    "renumbered": renumbered,
+}

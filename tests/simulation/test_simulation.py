@@ -5,20 +5,26 @@ import os
 import pytest
 
 from towline.simulation.history import RULES
-from towline.simulation.plan import plan_of
+from towline.simulation.plan import ALL_BYTES, plan_of
 from towline.simulation.run import Outcome, run_seed, run_seeds
 
 from . import mutants
 
-ALL = {**mutants.FINDINGS, **mutants.MORE}
+ALL = {**mutants.FINDINGS, **mutants.MORE, **mutants.SEQUENCES}
 # Where a seed finds each, and of how many `make soak` has to find one.
 FOUND_BY = {
     "shown_tail": 118,
     "own_floor": 31,
-    "kept_member": 84,
-    "forgotten": 137,
+    "kept_member": 121,
+    "forgotten": 454,
     "unsynced": 549,
     "promised_floor": 9659,
+    "unrecovered": 6,
+    "stored_again": 3,
+    "any_number": 134,
+    "whole": 49,
+    "undoubted": 6,
+    "renumbered": 42,
 }
 WITHIN = {name: 10_000 if name == "promised_floor" else 1000 for name in ALL}
 BREAKS = {
@@ -28,6 +34,12 @@ BREAKS = {
     "forgotten": {"cut", "acknowledged", "visible"},
     "unsynced": {"acknowledged"},
     "promised_floor": {"acknowledged"},
+    "unrecovered": {"once", "order"},
+    "stored_again": {"once"},
+    "any_number": {"once", "order"},
+    "whole": {"once", "order"},
+    "undoubted": {"place"},
+    "renumbered": {"once"},
 }
 
 
@@ -47,6 +59,7 @@ def test_no_invariant_breaks_in_two_hundred_histories() -> None:
     assert sum(one.acknowledged for one in outcomes) > 200 * 20, "clients are served meanwhile"
     assert sum(one.epochs for one in outcomes) > 200 * 2, "masters change"
     assert sum(one.cuts for one in outcomes) > 5, "logs part, and are cut"
+    assert sum(one.repeats for one in outcomes) > 30, "batches of idempotent producers come again, and are known"
 
 
 @pytest.mark.slow
@@ -68,6 +81,8 @@ def test_the_seeds_differ_in_what_the_settings_promise() -> None:
     drawn = {(plan.nodes, plan.role, plan.flush, plan.etcd, plan.floors[0][0], plan.floors[1][0]) for plan in plans}
     assert len(drawn) > 20
     assert {plan.set_back for plan in plans} == {True, False}
+    assert {plan.sequences.producers for plan in plans} == {0, 1, 2}
+    assert {plan.sequences.recovered_bytes for plan in plans} >= {0, ALL_BYTES}, "put reads its log, or forgets it"
 
 
 @pytest.mark.parametrize("name", ALL)

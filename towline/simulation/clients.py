@@ -7,11 +7,12 @@ from towline.client.send.retrying import Fate, fate_of, goes_again
 from towline.format.wire.status import PutStatus
 from towline.serve.groups.offsets import NONE
 
-from .disk import SIZE_MAX, SIZE_MIN
+from .disk import SIZE_MAX, SIZE_MIN, record_of
 from .machine import Group, Machine
-from .master import GROUP, QUEUE, TOPIC, Master
+from .master import GROUP, QUEUE, Master
 from .network import CLIENT
-from .put import PutRequest
+from .put import Answer, PutRequest
+from .sequences import TOPIC
 from .world import US
 
 SEND_MS: Final = (30, 160)  # between two messages
@@ -65,16 +66,16 @@ class Producer:
         attempt, machine = sent.attempt, self._group.machines[self._at]
         expires = 1_800_000_000_000 + self._world.now_ms + machine.clock.step_ms + ANSWER_MS
 
-        def answer(status: PutStatus, retry_after_ms: int) -> None:
-            heard = lambda: self._answered(sent, attempt, status, retry_after_ms)  # noqa: E731
+        def answer(said: Answer) -> None:
+            heard = lambda: self._answered(sent, attempt, said.status, said.retry_after_ms)  # noqa: E731
             self._group.network.deliver(machine.number, self._place, heard)
 
         def arrive() -> None:
             if isinstance(machine.processes, Master):
-                asked = PutRequest(sent.message, sent.size, expires, answer)
+                asked = PutRequest(record_of(sent.message, sent.size), None, expires, answer)
                 machine.guarded(lambda: request(machine, asked))()
             elif machine.up:
-                answer(PutStatus.NOT_MASTER, 0)
+                answer(Answer(PutStatus.NOT_MASTER))
 
         self._group.network.deliver(self._place, machine.number, arrive)
         self._world.after(ANSWER_MS * US, lambda: self._lost(sent, attempt))

@@ -3,10 +3,13 @@
 import copy
 import struct
 from bisect import bisect_right
+from collections.abc import Iterator
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-HEAD: Final = struct.Struct("<HIIH")  # size, number of the append, number of the message, filler
+HEAD: Final = struct.Struct(">IBIIq")  # size, queue, message; number of the append, time of it
+_STAMP: Final = struct.Struct(">Iq")
+_STAMP_AT: Final = HEAD.size - _STAMP.size
 SIZE_MIN: Final = 48
 SIZE_MAX: Final = 160
 
@@ -23,10 +26,39 @@ DOUBT: Final = "doubt"  # the log may end before what was acknowledged
 OUTCOME: Final = "outcome"  # of the last election
 
 
-def record_of(serial: int, message: int, size: int) -> bytes:
-    """A record; no two appends have equal bytes."""
-    head = HEAD.pack(size, serial, message, serial & 0xFFFF)
-    return head + head[2:6] * ((size - HEAD.size) // 4) + b"." * ((size - HEAD.size) % 4)
+class Record(NamedTuple):
+    """A record of a log, and where it ends. `serial`: of the append; `stored_ms`: by the clock of who stored it."""
+
+    size: int
+    queue: int
+    message: int
+    serial: int
+    stored_ms: int
+    end: int
+
+
+def record_of(message: int, size: int, queue: int = 0, properties: bytes = b"") -> bytes:
+    """A message as its client sends it. `size` is without the properties that end it, and their length before them."""
+    end = len(properties).to_bytes(2) + properties if properties else b""
+    return HEAD.pack(size + len(end), queue, message, 0, 0) + b"." * (size - HEAD.size) + end
+
+
+def stamped(records: bytes, serial: int, stored_ms: int) -> bytes:
+    """The records as a log holds them: no two appends have equal bytes."""
+    data = bytearray(records)
+    for record in records_of(records, 0, len(records)):
+        _STAMP.pack_into(data, record.end - record.size + _STAMP_AT, serial, stored_ms)
+    return bytes(data)
+
+
+def records_of(data: bytes | bytearray, start: int, end: int) -> Iterator[Record]:
+    """The whole records between two places."""
+    while end - start >= HEAD.size:
+        size, *others = HEAD.unpack_from(data, start)
+        start += size
+        if start > end:
+            return
+        yield Record._make((size, *others, start))
 
 
 class Log:
@@ -45,7 +77,7 @@ class Log:
         """Appends bytes and returns the end."""
         self.data += data
         at, end = self.ends[-1] if self.ends else 0, len(self.data)
-        while end - at >= HEAD.size and (size := int.from_bytes(self.data[at : at + 2], "little")) <= end - at:
+        while end - at >= HEAD.size and (size := int.from_bytes(self.data[at : at + 4])) <= end - at:
             at += size
             self.ends.append(at)
         return end
@@ -63,10 +95,11 @@ class Log:
         count = self.records(end)
         return self.ends[count - 1] if count else 0
 
-    def message(self, number: int) -> int:
-        """The message of a record."""
-        start = self.ends[number - 1] if number else 0
-        return int(HEAD.unpack_from(self.data, start)[2])
+    @property
+    def stored_ms(self) -> int:
+        """The time of the newest whole record; 0 without one."""
+        start = self.ends[-2] if len(self.ends) > 1 else 0
+        return int(HEAD.unpack_from(self.data, start)[-1]) if self.ends else 0
 
     # what a handshake reads
 

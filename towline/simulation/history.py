@@ -6,7 +6,8 @@ from towline.format.files.epochs import node_of
 from towline.runtime.positions import Position
 from towline.runtime.settings_model import BrokerRole
 
-from .disk import Log
+from .disk import Log, records_of
+from .once import Once
 from .world import World
 
 Machine: TypeAlias = Any  # of `machine`, which stands above this
@@ -17,6 +18,9 @@ RULES: Final = {
     "offsets": "the offset of a group never passes what stands",
     "cut": "what a node has shown or acknowledged is not cut off without an operator's word",
     "positions": "positions say no more than there is",
+    "once": "a message of an idempotent producer stands in a confirmed log once",
+    "order": "messages of an idempotent producer stand in the order of their numbers",
+    "place": "an acknowledged batch of an idempotent producer stands where its answer says",
 }
 
 
@@ -48,7 +52,9 @@ class History:
         self._holders = 0  # the in-sync set under which the newest was acknowledged or shown: each has all of it
         self._lost_power = 0  # the nodes of which a power cut took bytes
         self._serial = 0
-        self.acknowledgements = self.promotions = self.cuts = 0
+        self._once = Once()  # of the log that all begin with
+        self._once_of: dict[int, tuple[int, Once]] = {}  # where there is none: by node, with its generation
+        self.acknowledgements = self.promotions = self.cuts = self.repeats = 0
 
     def next_serial(self) -> int:
         self._serial += 1
@@ -69,6 +75,19 @@ class History:
         if end > both:
             self.acked += log[both:end]
             self._holders = _counted(machine)
+            self._look_for_doubles(self._once, self.acked, len(self.acked), machine)
+
+    def placed(self, machine: Machine, start: int, records: bytes) -> None:
+        """The node tells an idempotent producer that its records are acknowledged, and stand there."""
+        log = machine.disk.log.data
+        sent = [(each.message, each.size) for each in records_of(records, 0, len(records))]
+        found = [(each.message, each.size) for each in records_of(log, start, start + len(records))]
+        if sent != found:
+            raise Broken("place", f"node {machine.number} says that {sent} stand at {start}; there stand {found}")
+
+    def _look_for_doubles(self, once: Once, log: bytes | bytearray, end: int, machine: Machine) -> None:
+        for rule, what in once.look(log, end):
+            raise Broken(rule, f"node {machine.number}: {what}")
 
     def opened(self, machine: Machine, epoch: int, *, promoted: bool) -> None:
         """The node opens an epoch. Of a promoted one the log has all that was acknowledged or seen; a master that
@@ -138,12 +157,17 @@ class History:
         self._looked[machine.number] = machine.generation, shown
         self._extend_own(machine, shown)
         if not self._keeps_all:
+            known, once = self._once_of.get(machine.number, (-1, self._once))
+            if known != machine.generation:
+                known, once = self._once_of[machine.number] = machine.generation, Once()
+            self._look_for_doubles(once, log, shown, machine)
             return
         both = min(shown, len(self.seen))
         if log[before:both] != self.seen[before:both]:
             self._judge("visible", machine, self.seen)
         if shown > both:
             self.seen += log[both:shown]
+            self._look_for_doubles(self._once, self.seen, shown, machine)
             if machine.is_master:
                 self._holders = _counted(machine)
 

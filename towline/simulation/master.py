@@ -18,10 +18,11 @@ from .machine import Machine
 from .peers import epochs_of
 from .put import Put, PutRequest
 from .sender import Sender
+from .sequences import TOPIC
 
 TURN_MS: Final = (30, 70)
 SAVE_MS: Final = 300  # of the offsets of groups
-TOPIC, GROUP, QUEUE = "t", "g", 0
+GROUP, QUEUE = "g", 0
 
 
 class SimulatedKeeper(LeaseKeeper):
@@ -146,6 +147,10 @@ class Master:
 
     def request(self, asked: PutRequest) -> None:
         self.put.request(asked)
+
+    def begin_producer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Raises ProducerFenced."""
+        return self.put.begin_producer(question)
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any] | None:
         return None if self.sender.ended else self.sender.promises.answer(question)

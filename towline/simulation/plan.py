@@ -4,14 +4,27 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole, FlushDiskType
 
 DURATION_MS: Final = 14_000
+PRODUCERS: Final = 2
+DAY_MS: Final = 86_400_000
+ALL_BYTES: Final = 1 << 40
 SLOW_BYTES: Final = 2_500  # per second, of a flow that is limited: some 25 records
 WINDOW: Final = 64 * 1024
+
+
+class Sequences(NamedTuple):
+    """Idempotent producers of a seed: so many of its PRODUCERS, and what put keeps of them, in its table and of the log
+    that it reads."""
+
+    producers: int
+    states_max: int = 100
+    expiration_ms: int = DAY_MS
+    recovered_bytes: int = ALL_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,7 @@ class Plan:
     doubling: float
     delay_ms: float
     gap_ms: float  # between two faults, in the middle
+    sequences: "Sequences"
     duration_ms: int = DURATION_MS
 
     @property
@@ -42,7 +56,8 @@ class Plan:
 
     def settings(self, node: int, *, changed: bool) -> Settings:
         floor = self.floors[changed][node]
-        return _settings(node, self.nodes, floor, self.role, self.flush, self.etcd, self.slow_flow)
+        kept = self.sequences.states_max, self.sequences.expiration_ms
+        return _settings(node, self.nodes, floor, self.role, self.flush, self.etcd, self.slow_flow, *kept)
 
 
 def plan_of(seed: int) -> Plan:
@@ -70,13 +85,29 @@ def plan_of(seed: int) -> Plan:
         doubling=chance.choice((0.0, 0.0, 0.02)),
         delay_ms=chance.choice((0.3, 1.0, 5.0)),
         gap_ms=chance.choice((300.0, 700.0, 1500.0)),
+        sequences=_sequences_of(seed),
+    )
+
+
+def _sequences_of(seed: int) -> Sequences:
+    """Half of the seeds have idempotent producers; of these one in three has a put that soon forgets."""
+    chance = Random(f"sequences {seed}")
+    producers = chance.choices((0, 1, 2), (5, 3, 2))[0]
+    if not producers or chance.random() > 1 / 3:
+        return Sequences(producers)
+    return Sequences(
+        producers,
+        states_max=chance.choice((1, 2, 100)),
+        expiration_ms=chance.choice((1500, DAY_MS)),
+        recovered_bytes=chance.choice((0, 2000, 8000)),
     )
 
 
 @lru_cache(maxsize=256)
 def _settings(
-    node: int, nodes: int, floor: int, role: BrokerRole, flush: FlushDiskType, etcd: bool, slow_flow: bool
-) -> Settings:
+    node: int, nodes: int, floor: int, role: BrokerRole, flush: FlushDiskType, etcd: bool, slow_flow: bool,
+    states_max: int, expiration_ms: int,
+) -> Settings:  # fmt: skip
     given: dict[str, Any] = {
         "broker_id": node,
         "broker_role": role,
@@ -98,6 +129,8 @@ def _settings(
         "ha_max_gap_not_in_sync": 16 * 1024,
         "ha_transfer_batch_size": 1024,
         "lease_ms": 2000,
+        "producer_states_max": states_max,
+        "producer_id_expiration_ms": expiration_ms,
         "store_path_root_dir": Path("/simulated"),
     }
     if slow_flow:

@@ -12,14 +12,14 @@ from .clients import Consumer, Producer
 from .etcd import Keys
 from .faults import Faults, Operator
 from .history import RULES, AllCopiesLost, Broken, History
+from .idempotent import IdempotentProducer
 from .machine import Group, Machine
 from .master import Master
 from .network import Network
-from .plan import Plan, plan_of
+from .plan import PRODUCERS, Plan, plan_of
 from .starting import begin
 from .world import World
 
-PRODUCERS: Final = 2
 CHUNK: Final = 20  # seeds that a process takes at once
 BLOCK: Final = 10_000  # seeds that wait for a process
 
@@ -30,7 +30,8 @@ Said = Callable[[int, str, str], None]
 class Outcome:
     """What became of one seed. `rule` names the invariant that broke, `what` says how; both are empty where all hold.
 
-    `at_ms` and `step`: when it broke, in simulated time and in events. `lost`: every copy of something was
+    `at_ms` and `step`: when it broke, in simulated time and in events. `repeats`: batches of idempotent producers that
+    were answered by the place where they stood. `lost`: every copy of something was
     lost with the power of its machines, where the settings allow that, and the history ended there.
     """
 
@@ -39,6 +40,7 @@ class Outcome:
     acknowledged: int
     epochs: int
     cuts: int
+    repeats: int
     lost: bool
     rule: str = ""
     what: str = ""
@@ -63,7 +65,8 @@ class Simulation:
         for machine in group.machines:
             machine.begin = begin
             world.after(world.between(0, 100), machine.start)
-        self._producers = [Producer(group, number) for number in range(PRODUCERS)]
+        for number in range(PRODUCERS):
+            (IdempotentProducer if number < plan.sequences.producers else Producer)(group, number)
         Consumer(group)
         Operator(group)
         Faults(group)
@@ -94,6 +97,7 @@ class Simulation:
             acknowledged=history.acknowledgements,
             epochs=history.promotions,
             cuts=history.cuts,
+            repeats=history.repeats,
             lost=lost,
             rule=rule,
             what=what,

@@ -159,6 +159,7 @@ class Starting:
             Position.APPENDED: end,
             Position.FLUSHED: end,
             Position.COMMITTED: end,
+            Position.STORE_TIMESTAMP: machine.disk.log.stored_ms,
             Position.DISPATCHED: min(files[QUEUES], end),
             Position.CONFIRMED: confirmed,
             Position.REPLICATED: confirmed,
