@@ -47,7 +47,8 @@ def stamped(records: bytes, serial: int, stored_ms: int) -> bytes:
     """The records as a log holds them: no two appends have equal bytes."""
     data = bytearray(records)
     for record in records_of(records, 0, len(records)):
-        _STAMP.pack_into(data, record.end - record.size + _STAMP_AT, serial, stored_ms)
+        at = record.end - record.size + _STAMP_AT
+        data[at : at + _STAMP.size] = _STAMP.pack(serial, stored_ms)
     return bytes(data)
 
 
