@@ -114,14 +114,14 @@ def is_whole(node: TestNode, topic: str, rows: list[dict[str, Any]]) -> None:
 
 def test_a_topic_is_replayed_and_a_second_run_adds_nothing(node, source):
     rows = expected(source)
-    assert replayed(options(node, source, "copy", lanes=3)) == {
+    assert replayed(options(node, source, "copy", tasks=3)) == {
         "read": len(rows),
         "sent": len(rows),
         "there": 0,
         "into": "copy",
     }
     is_whole(node, "copy", rows)
-    again = replayed(options(node, source, "copy", lanes=2))
+    again = replayed(options(node, source, "copy", tasks=2))
     assert (again["sent"], again["there"]) == (0, len(rows))
     is_whole(node, "copy", rows)
 
@@ -165,7 +165,7 @@ def counted(self, *arguments):
     if sends == int(last):
         os.kill(os.getpid(), signal.SIGKILL)
 IdempotentProducer.send = counted
-asked = ReplayOptions(store=store, topic="Orders", into=into, endpoint=endpoint, lanes=2, wait_ms=3_500)
+asked = ReplayOptions(store=store, topic="Orders", into=into, endpoint=endpoint, tasks=2, wait_ms=3_500)
 copy(asked, from_either(asked, store=store), source_of(store), Loop())
 """
 

@@ -21,7 +21,7 @@ def test_a_task_that_is_tried_again_adds_nothing(spark, node, source, monkeypatc
             raise RuntimeError(f"{done.sent} messages were sent")
         return done
 
-    asked = options(node, source, "replayed", lanes=2)
+    asked = options(node, source, "replayed", tasks=2)
     monkeypatch.setattr(job, "send_lane", fails_once)
     result = job.run(spark, asked, Progress())
     assert (result.summary["sent"], result.summary["there"]) == (0, len(expected(source)))
