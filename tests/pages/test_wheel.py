@@ -167,6 +167,10 @@ def test_the_page_about_tests_runs(place: Installed) -> None:
     assert "1 passed" in place.shell("pytest -q")
 
 
+def test_the_page_about_proofs_runs(place: Installed) -> None:
+    _type(place, _page("proofs"), _found(_page("proofs")))
+
+
 def test_a_cluster_of_the_page_about_operations_runs(place: Installed) -> None:
     page = _page("operations")
     cluster, load = (block for block in _found(page) if block.kind == "sh")
@@ -181,7 +185,7 @@ def test_the_page_about_spark_runs_and_prints_what_it_says(place: Installed) -> 
 
 
 def test_every_page_with_code_is_typed_or_named_with_a_reason() -> None:
-    typed_here = {PAGE.name, "start.md", "testing.md", *(f"{name}.md" for name in OF_A_NODE)}
+    typed_here = {PAGE.name, "start.md", "testing.md", "proofs.md", *(f"{name}.md" for name in OF_A_NODE)}
     code = re.compile(r"^```(python|sh)$", re.MULTILINE)
     with_code = {page.name for page in (ROOT / "docs").glob("*.md") if code.search(page.read_text(encoding="utf-8"))}
     assert with_code == typed_here | ELSEWHERE.keys()
