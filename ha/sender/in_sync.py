@@ -15,6 +15,7 @@ from towline.log.state.in_sync_file import InSyncRecord, Outside, ids_of, mask_o
 JOIN_MS: Final = 1000  # so long acknowledgements may wait for a slave that is about to join
 PAUSE_MS: Final = 1000  # before a slave that left, or did not manage to join, is tried again
 START_MS: Final = 5000  # a member has so long to connect for the first time to a master that was just started
+PROMOTION_MS: Final = 5000  # within that time a member that was ordered to become master asks for promises
 STOOD_MS: Final = 1000  # turns that are further apart were a pause of this process: no slave's fault
 VERSIONS: Final = 1 << 20  # of one life of the sender: what an earlier one asked for has never the same version
 _ETCD: Final = -1  # in the place of a node that has to record a set
@@ -91,6 +92,7 @@ class InSync:
         self._near: dict[int, int] = {}  # about to join: since when acknowledgements wait for them
         self._not_before: dict[int, int] = {}
         self._grace_until = now_ms + START_MS
+        self._promoting: dict[int, int] = {}  # about to be promoted: until when it may be away
         self._seen: set[int] = set()  # who was connected in this life of the sender
         self._turned_ms = now_ms
         self._waited_for: tuple[int, ...] = ()
@@ -139,6 +141,13 @@ class InSync:
         if wanted == last.members or (self.asked is not None and not leaving):
             return None
         return self._ask(wanted)
+
+    def promoting(self, node: int, now_ms: int) -> None:
+        """Notes that a connected slave is about to be promoted, which ends its link first.
+
+        It stays in the set, as nobody outside of it may become master; nothing is acknowledged without it meanwhile.
+        """
+        self._promoting[node] = now_ms + PROMOTION_MS
 
     def acknowledged(self, node: int, order: tuple[int, int]) -> None:
         """Notes that the node has durably recorded the set of that order."""
@@ -203,6 +212,7 @@ class InSync:
         size = counted.bit_count()
         gone = [node for node in nodes if node not in slaves]
         awaited = now_ms < self._grace_until and any(node not in self._seen for node in gone)
+        awaited |= any(now_ms < self._promoting.get(node, 0) for node in gone)
         if awaited or (gone and size - len(gone) < rules.floor):
             return 0  # nobody else may go then either: a smaller set is recorded on all that remain
         size -= len(gone)

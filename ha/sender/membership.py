@@ -78,6 +78,11 @@ class Membership:
         if self._by_node.get(peer.node) is peer:
             del self._by_node[peer.node]
 
+    def promoting(self, node: object) -> None:
+        """A node has asked what it needs to know before it is promoted. Only a slave that is here is waited for."""
+        if type(node) is int and node in self._by_node:
+            self._set.promoting(node, self._node.clock.monotonic_ms())
+
     def acknowledged(self, peer: Peer, head: Any) -> None:
         """Handles a slave's acknowledgement of a set. Raises MalformedFrame for a set that was never recorded here."""
         _, epoch, version, master, members, _ = expect_set(head)

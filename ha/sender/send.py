@@ -17,7 +17,7 @@ from towline.log.commitlog.commit_log import CommitLogReader
 from towline.log.state.epoch_file import EpochFile
 from towline.node.peers.epoch_broadcast import EpochBroadcast
 from towline.node.peers.handshake import own_facts
-from towline.node.peers.peer_server import PeerServer
+from towline.node.peers.peer_server import PeerServer, is_before_promotion
 from towline.node.process.context import Node
 from towline.node.process.curve_keys import key_ring_of
 from towline.node.process.endpoints import ha_endpoints
@@ -290,6 +290,8 @@ class SendAgent:
             _, request_id = expect(ASK, request.parts[0])
             question = read_json(request.parts[1])
             if self._peer_server.answers(question):
+                if is_before_promotion(question):
+                    self._membership.promoting(request.session.facts.get("node"))
                 self._answer(request.peer, request_id, self._peer_server.answer(question))
             else:
                 now = self._node.clock.monotonic_ms()

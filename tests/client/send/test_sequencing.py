@@ -79,12 +79,12 @@ class Judging(Standin):
     def _refusal(self, put: Put) -> Refuse | None:
         if "idempotent" not in self.welcome:
             return None
-        verdict = self.table.judge(claim_of(put), NOW)
+        verdict = self.table.judge(claim_of(put), NOW, NOW)
         return Refuse(STATUSES[verdict], f"judged {verdict.name}") if verdict in STATUSES else None
 
     def _store(self, put: Put) -> list[tuple[int, int]]:
         claim = claim_of(put)
-        verdict = self.table.judge(claim, NOW)
+        verdict = self.table.judge(claim, NOW, NOW)
         if isinstance(verdict, Repeat) and "idempotent" in self.welcome:
             return [(verdict.queue_offset, verdict.physical_offset)]
         places = super()._store(put)

@@ -12,6 +12,7 @@ from towline.format.wire.frames import HA_SET, Kind, expect_set
 from towline.ha.sender.in_sync import (
     JOIN_MS,
     PAUSE_MS,
+    PROMOTION_MS,
     START_MS,
     VERSIONS,
     InSync,
@@ -143,6 +144,19 @@ class TestWhoLeaves:
         made = recorded([0, 1, 2])
         assert cycle(made, {1: SlaveState(1000), 2: SlaveState(1000)}, now=100) is None
         assert ids(cycle(made, {1: SlaveState(1000)}, now=200)) == [0, 1]
+
+    def test_nobody_while_a_member_that_is_to_be_promoted_stops_and_asks(self):
+        made = recorded([0, 1, 2])
+        made.promoting(2, LATER)
+        slaves = {1: SlaveState(1000)}
+        assert cycle(made, slaves, now=LATER + PROMOTION_MS - 1) is None
+        assert made.replicated(slaves, 1000) == 0
+        assert ids(cycle(made, slaves, now=LATER + PROMOTION_MS)) == [0, 1]
+
+    def test_a_slave_that_is_away_though_another_one_is_to_be_promoted_that_is_here(self):
+        made = recorded([0, 1, 2])
+        made.promoting(1, LATER)
+        assert ids(cycle(made, {1: SlaveState(1000)})) == [0, 1]
 
     def test_nobody_below_the_floor(self):
         assert cycle(recorded([0, 1]), {}) is None

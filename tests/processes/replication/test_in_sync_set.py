@@ -21,7 +21,10 @@ from towline.errors import PromotionRefused
 from towline.format.wire.refusals import Cause, read_sentence
 from towline.format.wire.status import PutStatus
 from towline.log.state.in_sync_file import InSyncFile
+from towline.node.peers.peer_client import ask_all
+from towline.node.peers.peer_server import question_before_promotion
 from towline.node.process.context import runtime_of
+from towline.node.report.running import open_running
 from towline.node.report.status import read_status
 from towline.runtime.positions import Duty, Position
 
@@ -116,6 +119,18 @@ def test_a_killed_receiver_is_back_in_the_set_with_nothing_lost(three, client):
     assert set(answers) == {PutStatus.PUT_OK}
     three.nodes[1].await_restarted("receive", pids)
     await_in_sync(three, 0, 1, 2)
+
+
+def test_who_asks_in_order_to_be_promoted_stays_in_the_set_while_it_stops(three, client):
+    before = InSyncFile(three.nodes[0].store).load()
+    pids = three.nodes[2].pids()
+    _, node = open_running(three.nodes[2].store.root)
+    assert sorted(ask_all(node, question_before_promotion()).answers) == [0, 1]
+    node.positions.close()
+    os.kill(pids["receive"], signal.SIGKILL)
+    assert client.put(records_of(TOPIC, 3)).status == PutStatus.PUT_OK
+    three.nodes[2].await_restarted("receive", pids)
+    assert InSyncFile(three.nodes[0].store).load() == before
 
 
 def test_a_sender_that_is_killed_goes_on_with_the_recorded_set(three, client):

@@ -56,6 +56,15 @@ def state_of(node: Node) -> dict[str, Any]:
     } | reachable(node.settings, node.runtime, SLAVE if is_slave else MASTER)
 
 
+def question_before_promotion() -> dict[str, Any]:
+    """What a node asks its peers that is ordered to become master, while it still serves; the answer is a state."""
+    return {"op": STATE, "promotes": True}
+
+
+def is_before_promotion(question: dict[str, Any]) -> bool:
+    return question.get("op") == STATE and question.get("promotes") is True
+
+
 def promise_question(epoch: int, settings: Settings) -> dict[str, Any]:
     """What a node asks its peers that opens an epoch, or has opened it; the answer is a state with `granted`."""
     return {"op": PROMISE, "epoch": epoch, "node": settings.broker_id, "floor": settings.min_in_sync_replicas}

@@ -14,7 +14,7 @@ from towline.runtime.positions import Position
 from towline.runtime.settings_model import BrokerRole
 
 from .peer_client import ask_all, check_promotion
-from .peer_server import STATE, state_of
+from .peer_server import question_before_promotion, state_of
 
 PROBE_S: Final = 0.5
 
@@ -29,7 +29,7 @@ def promote(store_root: Path, *, accept_loss: bool = False, timeout_s: float = O
     try:
         if not accept_loss:
             _check_rocketmq_master(node)
-            heard = ask_all(node, {"op": STATE})
+            heard = ask_all(node, question_before_promotion())
             check_promotion(node, report_of(state_of(node)), heard, heard.answers.keys())
     finally:
         node.positions.close()
