@@ -236,7 +236,8 @@ def test_in_order_a_queue_has_one_reader_though_serve_dies_while_one_is_frozen(s
 def test_in_order_what_a_frozen_member_had_is_read_by_others_when_its_locks_are_over(node: TestNode, start: Any):
     def await_over(a: Process, b: Process, c: Process) -> None:
         taken = {tenure.queue for tenure in b.tenures()[-QUEUES // 3 :]}
-        await_(lambda: is_read_by(a, c, taken), DEADLINE_S, "others read what was b's")
+        since = time.monotonic_ns()
+        await_(lambda: is_read_by(a, c, taken, since), DEADLINE_S, "others read what was b's")
 
     check_freezing(node, start, await_over)
 
@@ -279,10 +280,10 @@ def has_its_share(member: Process) -> bool:
     return settled and len({line.split(" ")[1] for line in newest}) == QUEUES // 3
 
 
-def is_read_by(one: Process, other: Process, queues: set[Any]) -> bool:
-    """Whether the newest of each of these queues is theirs."""
+def is_read_by(one: Process, other: Process, queues: set[Any], since: int) -> bool:
+    """Whether they read each of these queues after that."""
     newest = {tenure.queue: tenure.times[-1] for tenure in (*one.tenures(), *other.tenures()) if tenure.offsets}
-    return all(newest.get(queue, 0) > time.monotonic_ns() - 10**9 for queue in queues)
+    return all(newest.get(queue, 0) > since for queue in queues)
 
 
 def check_one_reader_at_a_time(members: list[Process], frozen: Sequence[str] = ()) -> None:
