@@ -101,8 +101,8 @@ def any_number(patch: pytest.MonkeyPatch) -> None:
 def judged_otherwise(patch: pytest.MonkeyPatch, passes: Callable[[Repeat | Verdict], bool]) -> None:
     judge = Sequences.judge
 
-    def lenient(self: Sequences, claim: Claim, now_ms: int) -> Repeat | Verdict:
-        verdict = judge(self, claim, now_ms)
+    def lenient(self: Sequences, claim: Claim, now_ms: int, stored_ms: int) -> Repeat | Verdict:
+        verdict = judge(self, claim, now_ms, stored_ms)
         return Verdict.NEW if passes(verdict) else verdict
 
     patch.setattr(Sequences, "judge", lenient)
