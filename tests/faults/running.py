@@ -54,7 +54,7 @@ class Runner:
             return
         self._count += 1
         seen, noted, files = (self._scratch / f"{self._count}{end}" for end in (".jsonl", ".faults", "f"))
-        ours = ["-p", NAME, f"{NOTES}={seen}", "-p", "no:cacheprovider", f"--basetemp={files}", "--timeout=3600"]
+        ours = ["-p", NAME, f"{NOTES}={seen}", f"--basetemp={files}", "--timeout=3600"]
         environment = {VARIABLE: str(noted), "PYTHONPATH": str(ROOT)} | (dict(tests.environment) if self._whole else {})
         status = self._process(row, [sys.executable, "-m", "pytest", "-q", "-s", *ours, *words], environment)
         shutil.rmtree(files, ignore_errors=True)
