@@ -96,7 +96,7 @@ KILLS: Final = (
             Tests(f"{_POOL}::test_a_killed_node_costs_no_acknowledged_message"),
             Tests(
                 "tests/soak/test_crash.py::test_nothing_acknowledged_is_lost_and_every_cut_has_a_reason",
-                times=5,
+                times=4,
             ),
         ),
         "kills",
