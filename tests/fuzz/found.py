@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from towline.format.files.consume_queue import encode
 from towline.format.record.transactions import HALF
 from towline.format.remoting.command import Form
 
@@ -22,6 +23,7 @@ class Found(NamedTuple):
 DIGITS: Final = b"9" * 5_000
 
 FOUND: Final = (
+    Found("kernels.entries", "a position whose end is no number of 64 bits", encode(2**63 - 1, 256, 0), ACCEPTED),
     Found("remoting.stored", "a delay of 5,000 digits", b"T\x03DELAY\x01" + DIGITS + b"\x02", ACCEPTED),
     Found("wire.refusal", "a number of 5,000 digits", b"cause=lease a=" + DIGITS, ACCEPTED),
     Found("files.epochs", "a count of 5,000 digits", DIGITS + b"\n0\n", "MalformedFile"),

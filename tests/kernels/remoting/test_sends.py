@@ -113,7 +113,7 @@ def test_what_is_not_plain_is_left_to_the_interpreter(form: Form, changed: dict[
 
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize(("code", "word"), [(310, "true"), (320, "true"), (320, "false"), (320, None)])
-@pytest.mark.parametrize("properties", ["", PROPERTIES, "WAIT\x01true\x02"])
+@pytest.mark.parametrize("properties", ["", PROPERTIES, "WAIT\x01true\x02", f"TAGS\x01a\x02\x02{PROPERTIES}"])
 def test_a_batch_is_read_as_the_interpreter_reads_it(form: Form, code: int, word: str | None, properties: str) -> None:
     given = {**FIELDS, "i": properties, "m": word}
     fields = {name: text for name, text in given.items() if text is not None}
@@ -313,6 +313,7 @@ def with_pairs(form: Form, pairs: list[tuple[str, str]]) -> bytes:
     "doubled",
     [
         '"code":310', '"code":34', '"code":320', '"opaque":9', '"flag":1', '"flag":2', '"remark":"y"', '"extFields":{}',
+        '"flag":""', '"flag":"2"', '"code":"310"', '"opaque":"9"',
         '"extFields":null', '"extFields":{"b":"other"}', '"version":1', '"language":"GO"', '"unknown":[1,{}]',
     ],
 )  # fmt: skip

@@ -108,7 +108,10 @@ def test_full_arrays_end_the_grouping_and_it_goes_on_from_there() -> None:
     assert {queue: offset for queue, (offset, _) in outcome.items()} == {0: 1, 2: 0}
 
 
-@given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30))), st.integers(0, 200))
+@given(
+    st.lists(st.tuples(st.integers(0, 90) | st.integers(2**63 - 40, 2**63 - 1), st.integers(0, 30))),
+    st.integers(0, 200),
+)
 def test_gather(places: list[tuple[int, int]], room: int) -> None:
     log = np.arange(100, dtype=np.uint8)
     positions = np.array([start for start, _ in places], np.int64)

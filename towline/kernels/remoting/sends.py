@@ -405,6 +405,14 @@ def _json_number(data: Bytes, at: int, end: int) -> tuple[bool, int]:
 
 
 @helper
+def _wants_number(data: Bytes, at: int, length: int) -> bool:
+    """Whether this is the name of a member that is a number."""
+    word = load_u32(data, at) if length >= 4 else 0
+    four = length == 4 and word in (_CODE, _FLAG_NAME)
+    return four or (length == 6 and word == _OPAQ and load_u16(data, at + 4) == _UE)
+
+
+@helper
 def _read_json(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: int) -> int:
     """The members of a header in [at, end); where `text` is free behind them, 0 where they are not plain."""
     at = _skip_space(data, at, end)
@@ -435,7 +443,7 @@ def _read_json(row: Any, data: Bytes, at: int, end: int, text: Bytes, free: int)
             if at == 0:
                 return 0
             at += 1
-        elif first == _QUOTE:
+        elif first == _QUOTE and not _wants_number(data, name_at, length):
             at = _string_end(data, at + 1, end, False) + 1
         else:
             value_end = _scalar_end(data, at, end)
@@ -476,7 +484,7 @@ def _find_key(row: Any, text: Bytes, at: int, end: int) -> bool:
     item = at
     while item < end:
         name_end = item
-        while name_end < end and load_u8(text, name_end) != NAME_END:
+        while name_end < end and load_u8(text, name_end) != NAME_END and load_u8(text, name_end) != PAIR_END:
             name_end += 1
         value_end = name_end
         while value_end < end and load_u8(text, value_end) != PAIR_END:

@@ -182,7 +182,7 @@ def gather(log: Bytes, positions: Numbers, sizes: Words, count: int, target: Byt
     for number in range(count):
         start = positions[number]
         size = int(sizes[number])
-        if size < 0 or start < 0 or start + size > log.size or at + size > target.size:
+        if size < 0 or start < 0 or start > log.size - size or at + size > target.size:
             break
         copy_bytes(target, at, log, start, size)
         at += size
