@@ -4,6 +4,7 @@ from typing import Final
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 SESSIONS: Final = {  # the longest first: the rest fills the gap at the end
     "spark": ("tests/session/",),
@@ -28,3 +29,13 @@ def sessions_first(items: list[pytest.Item]) -> None:
 class Spreading(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """What a dead worker had done whole is no work for others.
+
+        xdist puts it back into the queue. A worker that gets such a file has nothing new to run, keeps its last test back
+        until it knows the next one, and so waits for ever.
+        """
+        for scope in [scope for scope, unit in self.workqueue.items() if all(unit.values())]:
+            del self.workqueue[scope]
+        super()._reschedule(node)

@@ -186,6 +186,22 @@ def test_a_worker_that_dies_fails_the_test_it_was_in_and_that_runs_again(tmp_pat
     assert "crashed while running" in project.flaky
 
 
+def test_a_worker_that_dies_after_many_files_keeps_nobody_waiting(tmp_path):
+    """What it had done whole goes to nobody: a worker that gets it would keep its last test back for ever."""
+    done = {f"a{number:02}": "def test_it(): ...\n" for number in range(30)}
+    left = {f"c{number:02}": "def test_it(): ...\n" for number in range(9)}
+    project = Project(tmp_path, **done, b="def test_dies():\n    once('dead') and os._exit(3)\n", **left)
+    copied = (ROOT / "tests/spreading.py").read_text()
+    (tmp_path / "spreading.py").write_text(copied)
+    (tmp_path / "conftest.py").write_text(
+        "from spreading import Spreading\n\ndef pytest_xdist_make_scheduler(config, log):\n"
+        "    return Spreading(config, log)\n"
+    )
+    status, said = project.gate()
+    assert (status, said[-1]) == (0, "41 passed, 0 failed")
+    assert "test_b.py::test_dies" in project.flaky
+
+
 def test_workers_that_die_without_end_are_red(tmp_path):
     text = "@pytest.mark.parametrize('number', range(60))\ndef test_dies(number):\n    os._exit(3)\n"
     status, said = Project(tmp_path, a=text).gate()
