@@ -17,7 +17,7 @@ from towline.kernels.jit import machine_code
 from towline.parent import die_with_parent
 
 from .mutation import Mutation
-from .recording import Job, Recorder, limit_memory
+from .recording import Job, Recorder, limit_memory, speak_alone
 from .slot import Slot
 
 ATHERIS: Final = "atheris"
@@ -58,6 +58,7 @@ def fuzz(atheris: Any, recorder: Recorder, job: Job, corpus: Path) -> None:
 def main() -> None:
     die_with_parent(int(sys.argv[1]))
     faulthandler.enable()
+    speak_alone()
     atheris: Any = import_module(ATHERIS)
     place, job = Path(sys.argv[2]), Job(*json.loads(sys.argv[3])[0])
     slot, corpus = Slot(place), place.with_name("corpus")

@@ -1,11 +1,12 @@
 """What a worker says of its inputs: lines of JSON, which the driver adds up."""
 
 import json
+import os
 import resource
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TextIO
 
 from towline.limits import GIB
 
@@ -17,6 +18,7 @@ FLUSH_EVERY: Final = 2_000  # inputs
 _SHRINKS_MAX: Final = 400  # calls to make a failing input shorter
 _ADDRESSES: Final = GIB  # that a worker may take beside what it has with its decoders loaded
 _PAGE: Final = resource.getpagesize()
+_driver: TextIO = sys.stdout
 
 
 class Job(NamedTuple):
@@ -29,10 +31,16 @@ class Job(NamedTuple):
     first: int = 0
 
 
+def speak_alone() -> None:
+    """The pipe to the driver takes lines of JSON alone: what libraries print goes where the worker's last words go."""
+    global _driver
+    _driver = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+
 def tell(job: int, **facts: Any) -> None:
     """One line for the driver."""
-    sys.stdout.write(json.dumps({"job": job, **facts}) + "\n")
-    sys.stdout.flush()
+    print(json.dumps({"job": job, **facts}), file=_driver, flush=True)
 
 
 def limit_memory() -> None:

@@ -15,7 +15,7 @@ from tests.fuzz.found import FOUND, Found
 from tests.fuzz.guided import ATHERIS
 from tests.fuzz.judging import ACCEPTED, judge, judge_within
 from tests.fuzz.mutation import Mutation
-from tests.fuzz.planted import DEFECTS, SOUND
+from tests.fuzz.planted import DEFECTS, SOUND, TALKING
 from tests.fuzz.recording import Job
 from tests.fuzz.running import ENDING, HarnessFailed, Run
 from tests.fuzz.target import Grammar, Target
@@ -127,7 +127,7 @@ class TestTheListOfTargets:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Of the planted decoders."""
     run = Run(tmp_path_factory.mktemp("kept"), patience_s=1.0, deaths_max=2)
-    run.run("worker", [Job(PLANTED, target.name, PLANTED_INPUTS, SEED) for target in (SOUND, *DEFECTS)])
+    run.run("worker", [Job(PLANTED, target.name, PLANTED_INPUTS, SEED) for target in (SOUND, TALKING, *DEFECTS)])
     return run
 
 
@@ -137,8 +137,9 @@ class TestTheFuzzer:
         kinds = run.tallies[target.name].kept
         assert any(said in kind for kind in kinds), kinds.keys()
 
-    def test_finds_nothing_in_a_decoder_without_one(self, run: Run):
-        tally = run.tallies[SOUND.name]
+    @pytest.mark.parametrize("target", [SOUND, TALKING], ids=lambda target: target.name)
+    def test_finds_nothing_in_a_decoder_without_one(self, run: Run, target: Target):
+        tally = run.tallies[target.name]
         assert (tally.inputs, tally.kept) == (PLANTED_INPUTS, {})
         assert tally.outcomes.keys() == {ACCEPTED, "MalformedFrame"}
 

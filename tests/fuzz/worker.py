@@ -16,7 +16,7 @@ from towline.parent import die_with_parent
 
 from .catalogue import target_of
 from .mutation import Mutation
-from .recording import Job, Recorder, limit_memory
+from .recording import Job, Recorder, limit_memory, speak_alone
 from .slot import Slot
 
 _POOL_MAX: Final = 512  # seeds of a target
@@ -47,6 +47,7 @@ def run(recorder: Recorder, job: Job) -> None:
 def main() -> None:
     die_with_parent(int(sys.argv[1]))
     faulthandler.enable()
+    speak_alone()
     slot, jobs = Slot(Path(sys.argv[2])), [Job(*each) for each in json.loads(sys.argv[3])]
     targets = [target_of(job.module, job.name) for job in jobs]
     warnings.simplefilter("error")
