@@ -33,8 +33,8 @@ class Spreading(LoadScopeScheduling):
     def _reschedule(self, node: WorkerController) -> None:
         """What a dead worker had done whole is no work for others.
 
-        xdist puts it back into the queue. A worker that gets such a file has nothing new to run, keeps its last test back
-        until it knows the next one, and so waits for ever.
+        xdist puts it back into the queue. A worker that gets such a file has nothing new to run, keeps its last test
+        back until it knows the next one, and so waits for ever.
         """
         for scope in [scope for scope, unit in self.workqueue.items() if all(unit.values())]:
             del self.workqueue[scope]

@@ -2,9 +2,10 @@
 
 What fails twice fails the run. What passes the second time is flaky: it is told at the end and written to
 build/flaky.txt for whoever mends it, and more than five of them fail the run too. build/slowest.txt says how long the
-tests of each file took.
+tests of each file took. TOWLINE_GATE_MINUTES ends a run that takes longer, so that what it was at is told.
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -13,9 +14,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +37,7 @@ PARTS: Final = {
 PREFIX: Final = "tlgate-"
 PID: Final = "pid"
 AGAIN: Final = "the second run"
+MINUTES: Final = "TOWLINE_GATE_MINUTES"
 # Far more than a second run may heal: what broke so much breaks the rest too, and takes its time to do so.
 FAILURES_MAX: Final = 60
 LIMITS: Final = [f"--maxfail={FAILURES_MAX}"]
@@ -51,6 +54,11 @@ class Gate:
         signal.signal(signal.SIGINT, self._interrupt)
         signal.signal(signal.SIGTERM, self._interrupt)
         signal.signal(signal.SIGHUP, self._interrupt)
+
+    def end(self) -> None:
+        """From a thread: time is up."""
+        tell(f"{MINUTES} are over")
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _interrupt(self, number: int, frame: object) -> None:
         """Nothing more is begun. pytest closes what its tests have open: Ctrl-C reaches it as well, `kill` does not."""
@@ -141,13 +149,25 @@ def remove_left() -> None:
             shutil.rmtree(left.parent, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def ending(gate: Gate, minutes: str | None) -> Iterator[None]:
+    """That many minutes from now the gate ends, if the block has not."""
+    timer = threading.Timer(float(minutes) * 60 if minutes else threading.TIMEOUT_MAX, gate.end)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def main() -> int:
     remove_left()
     with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as scratch:
         (Path(scratch) / PID).write_text(str(os.getpid()))
         tell(f"{shutil.disk_usage(scratch).free >> 30} GiB are free for what tests store")
         gate = Gate(Path(scratch))
-        verdict = gate.run()
+        with ending(gate, os.environ.get(MINUTES)):
+            verdict = gate.run()
     write_flaky(verdict)
     write_slowest(gate.runs)
     tell_verdict(verdict)

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption(NOTES)
     if path is not None and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Recorder(path))
+        config.pluginmanager.register(Recorder(path, config))
 
 
 @pytest.hookimpl(trylast=True)
@@ -40,8 +40,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Recorder:
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, config: pytest.Config) -> None:
+        self._path, self._config = path, config
 
     def _note(self, **facts: Any) -> None:
         with self._path.open("a") as file:
@@ -62,9 +62,17 @@ class Recorder:
         facts = {"test": report.nodeid, "phase": report.when, "outcome": report.outcome, "took": report.duration}
         if report.failed:
             facts |= {"said": last_lines(report.longreprtext), "at": time.time(), "load": os.getloadavg()[0]}
+            self._tell(report)
         if report.skipped:
             facts["said"] = reason_of(report)
         self._note(**facts)
+
+    def _tell(self, report: pytest.TestReport) -> None:
+        """At once: pytest tells of failures at its end, which a run that is killed has none of."""
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            terminal.write_line(f"\nfailed in {report.when}: {report.nodeid}")
+            terminal.write_line(last_lines(report.longreprtext))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:

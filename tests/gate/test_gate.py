@@ -226,6 +226,15 @@ def test_hangs():
     assert "red: the run of what is marked alone did not come to its end (status 1)" in said
 
 
+def test_a_failure_is_told_at_once_with_its_cause(tmp_path):
+    """A run that is killed has no end, and pytest tells of failures there."""
+    status, said = Project(tmp_path, a="def test_a(): assert not once('a'), 'the first time'\n").gate()
+    assert status == 0
+    told = said.index("failed in call: test_a.py::test_a")
+    assert any("AssertionError: the first time" in line for line in said[told:])
+    assert told < next(number for number, line in enumerate(said) if "FAILURES" in line)
+
+
 WAITING = """
 @pytest.mark.alone
 def test_waits():
@@ -251,3 +260,12 @@ def test_who_is_told_to_end_is_red_and_begins_nothing_more(tmp_path, how):
     assert "red: the run of what is marked alone was interrupted" in said
     assert "red: the second run was left out" in said
     assert re.fullmatch(r"1 passed, [1-9]\d* failed", said[-1])
+
+
+def test_a_run_that_takes_longer_than_it_may_ends_and_is_red(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOWLINE_GATE_MINUTES", "0.05")  # wherever in it that is
+    status, said = Project(tmp_path, alone=WAITING).gate()
+    assert status == 1
+    assert "TOWLINE_GATE_MINUTES are over" in said
+    assert "red: the second run was left out" in said
+    assert re.fullmatch(r"\d passed, [1-9]\d* failed", said[-1])
