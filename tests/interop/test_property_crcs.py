@@ -145,7 +145,7 @@ def test_a_store_that_was_told_nothing_reads_and_continues_what_has_them(release
     real.close()
 
 
-@pytest.mark.parametrize("release", BROKERS, ids=str)
+@pytest.mark.parametrize("release", [pytest.param(BROKERS[0], marks=pytest.mark.slow), NEW], ids=str)
 def test_what_a_broker_delivers_late_and_a_client_sends_on_with_an_old_one_is_not_taken_for_damaged(
     release, start_jvm, appending
 ):
@@ -178,8 +178,8 @@ def test_what_a_broker_delivers_late_and_a_client_sends_on_with_an_old_one_is_no
     ("release", "config", "appends", "is_last"),
     [
         (BROKERS[0], {}, True, False),
-        (NEW, {}, True, True),
-        (NEW, {}, False, True),
+        pytest.param(NEW, {}, True, True, marks=pytest.mark.slow),
+        pytest.param(NEW, {}, False, True, marks=pytest.mark.slow),
         (NEW, {"enabledAppendPropCRC": True}, True, False),
     ],
     ids=["4.9", "5.5", "5.5, from another store", "5.5 that appends them"],

@@ -11,13 +11,14 @@ from towline.format.wire.status import PutStatus
 from towline.node.process.context import runtime_of
 
 from .brokers import BROKER, RealBroker
-from .releases import BROKERS
+from .releases import BROKERS, NEW
 
 ASIDE = "TRANS_CHECK_MAX_TIME_TOPIC"
 OURS = (
     *("--set", "transaction_time_out=300", "--set", "transaction_check_interval=200"),
     *("--set", "transaction_check_max=1000", "--set", "flush_consumer_offset_interval=100"),
 )
+OLD, _ = BROKERS
 THEIRS = {"transactionTimeOut": 100, "transactionCheckInterval": 300, "transactionCheckMax": 1}
 DEADLINE_S = 90.0
 
@@ -26,8 +27,16 @@ def two_of(found):
     return found if len(found) > 1 else None
 
 
-@pytest.mark.parametrize("crcs", ["false", "true"], ids=["plain", "property CRCs"])
-@pytest.mark.parametrize("release", BROKERS, ids=str)
+@pytest.mark.parametrize(
+    ("release", "crcs"),
+    [
+        pytest.param(OLD, "false", marks=pytest.mark.slow),
+        (OLD, "true"),
+        (NEW, "false"),
+        pytest.param(NEW, "true", marks=pytest.mark.slow),
+    ],
+    ids=["4.9-plain", "4.9-property CRCs", "5.5-plain", "5.5-property CRCs"],
+)
 def test_a_broker_checks_what_is_open_and_nothing_that_has_ended(release, start_jvm, tmp_path, towline, crcs):
     ours = (*OURS, "--set", f"enabled_append_prop_crc={crcs}")
     schedule = f"ipc://{runtime_of(towline.root.resolve()).socket('schedule')}"

@@ -10,6 +10,7 @@ A broker of RocketMQ, and a node that is asked as one, pushes a reply to the req
 reply topic, from the end that it had before the first request.
 """
 
+import contextlib
 import logging
 import os
 import threading
@@ -328,7 +329,7 @@ class Requester:
         self._begin = begin
         self._send = send
         self._replies: Replies | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # which knows whether the caller has it
         self._late = 0
         call_in_child(self)
 
@@ -372,9 +373,9 @@ class Requester:
                 self._replies.close()
 
     def _reader(self, message: Message, deadline: float, timeout_ms: int) -> Replies:
-        if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise NoAnswer(message.topic, timeout_ms, "another request still looks for the reply topic")
         try:
+            if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+                raise NoAnswer(message.topic, timeout_ms, "another request still looks for the reply topic")
             if self._replies is None or self._replies.is_over:
                 self._late = self.late
                 self._replies = None
@@ -383,4 +384,5 @@ class Requester:
                 self._replies.start()
             return self._replies
         finally:
-            self._lock.release()
+            with contextlib.suppress(RuntimeError):  # it was not taken; an interrupt may have come before or after that
+                self._lock.release()

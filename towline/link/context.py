@@ -28,6 +28,10 @@ SOCKETS_MAX: Final = 1_023
 # it is reached, notes it when the connection ends, and aborts the process (`!_io_error`) at the next heartbeat. What a
 # peer may have under way is bounded by its own credit, and by its share (`shares`, H21).
 RECEIVED_MAX: Final = 0
+# A socket that is closed goes on so long with what was given to its connections. With 0 libzmq (4.3.5) aborts the
+# process where a connection ends as its socket closes, and half of a message of several parts had been given to it
+# (session_base.cpp, `clean_pipes`): what is left of that message cannot be read any more.
+PARTING_MS: Final = 20
 _EVENT: Final = struct.Struct("=Hi")
 HANDSHAKE_MS: Final = 5_000
 HEARTBEAT_MS: Final = 2_000
@@ -54,8 +58,8 @@ class Context:
         return made
 
     def close(self) -> None:
-        """Closes all sockets, without waiting for unsent frames."""
-        self._zmq.destroy(linger=0)
+        """Closes all sockets. Unsent frames are waited for as long as that is safer (PARTING_MS)."""
+        self._zmq.destroy(linger=PARTING_MS)
 
     def forked(self) -> None:
         """Ends the child's copy: no socket can be made, and pyzmq leaves those of another process alone."""
@@ -65,7 +69,7 @@ class Context:
 def _drop(context: Any, pid: int) -> None:
     if context.closed or os.getpid() != pid:
         return
-    context.destroy(linger=0)
+    context.destroy(linger=PARTING_MS)
     warnings.warn("a client, or another owner of a ZeroMQ context, was never closed", ResourceWarning, stacklevel=2)
 
 
@@ -75,8 +79,13 @@ def new_context(sockets_max: int = SOCKETS_MAX) -> Context:
 
 
 def close_context(context: Context) -> None:
-    """Closes what is still open without waiting for unsent frames."""
+    """Closes what is still open; unsent frames go with it."""
     context.close()
+
+
+def close_socket(socket: Socket, linger_ms: int = 0) -> None:
+    """At once for its owner; frames sent last may still leave within `linger_ms`, and within PARTING_MS."""
+    socket.close(linger=max(linger_ms, PARTING_MS))
 
 
 def new_poller() -> zmq.Poller:

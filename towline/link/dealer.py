@@ -16,7 +16,7 @@ from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, PARTS_MAX
 
 from . import wire
-from .context import Context, Socket, new_poller, next_event, set_common
+from .context import Context, Socket, close_socket, new_poller, next_event, set_common
 from .endpoints import parse
 from .handshake import NOT_GREETED, encode_greeting, read_refusal, read_welcome
 from .keys import Key
@@ -163,10 +163,10 @@ class Link:
         return
 
     def close(self, linger_ms: int = 0) -> None:
-        """Closes the link at once; frames sent last may still leave within `linger_ms`."""
+        """Closes the link; frames sent last may still leave within `linger_ms`."""
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
-        self._socket.close(linger=linger_ms)
+        close_socket(self._socket, linger_ms)
 
     def _receive(self) -> list[Buffer] | None:
         try:

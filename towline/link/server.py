@@ -20,7 +20,7 @@ from towline.errors import CannotListen, LinkRefused, MalformedFrame
 from towline.format.wire.frames import Buffer, Kind, kind_of
 from towline.limits import FRAME_SIZE_MAX, LINK_HIGH_WATER, MIB, PARTS_MAX, SESSIONS_MAX
 
-from .context import Context, Socket, set_common
+from .context import Context, Socket, close_socket, set_common
 from .curve_auth import CurveAuth
 from .endpoints import Endpoint, parse
 from .handshake import MALFORMED, NOT_GREETED, compare, encode_refusal, encode_welcome, parse_greeting
@@ -135,7 +135,7 @@ class Server:
             self.endpoints = self._bind_all(endpoints)
         except BaseException as error:
             self._shares.close()
-            self._socket.close(linger=0)
+            close_socket(self._socket)
             if isinstance(error, OSError):
                 raise CannotListen(error.filename, error.errno or 0, error.strerror or "") from None
             raise
@@ -365,7 +365,7 @@ class Server:
         self._list_unheard()
         self._draining = False
         self._shares.close()
-        self._socket.close(linger=0)
+        close_socket(self._socket)
         self._make_socket()
         self._unbound = True
         self._bind_again(now)
@@ -380,7 +380,7 @@ class Server:
     def close(self) -> None:
         self._sessions.clear()
         self._shares.close()
-        self._socket.close(linger=0)
+        close_socket(self._socket)
         if self._curve is not None:
             self._curve.close()
 
@@ -407,7 +407,7 @@ class Server:
             self._unbound = False
         except OSError:
             self._shares.close()
-            self._socket.close(linger=0)
+            close_socket(self._socket)
             self._make_socket()
             self._tend_at = now + AGAIN_S
 

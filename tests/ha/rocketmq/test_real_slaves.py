@@ -150,7 +150,7 @@ class Move:
         return 2
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=[pytest.param(each, marks=() if each == NEWEST else pytest.mark.slow) for each in VERSIONS])
 def move(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Move]:
     made = Move(tmp_path, request.param)
     with ending(made.node):

@@ -143,6 +143,7 @@ def test_a_flipped_length_word_stops_dispatching_and_puts_until_the_store_is_rep
     assert node.stop()
 
 
+@pytest.mark.slow
 def test_so_do_other_flipped_bits_one_after_the_other_on_one_node(node: TestNode) -> None:
     damages = {
         the_topic: "TOPIC_FORM",

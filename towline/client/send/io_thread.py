@@ -43,6 +43,7 @@ from .futures import MS, Batch
 from .retrying import Fate, fate_of, goes_again
 from .statistics import Statistics
 from .transport import Transport
+from .turn import FOR_EVER_S, Turn
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ class IoThread(threading.Thread):
         self._is_sending = False  # a sender has the turn
         self._pushed = self._naps = False  # a sender has pushed since this thread went to sleep; it sleeps lightly
         self._gone: ClientClosed = closed()
-        self._turn = threading.Lock()  # held by whoever uses the link; this thread lets others have it while it polls
+        self._turn = Turn()  # whoever uses the link has it; this thread lets others have it while it polls
         self.wake = self._waker.wake
         self.statistics = Statistics()
         call_in_child(self)
@@ -206,20 +207,22 @@ class IoThread(threading.Thread):
     def deliver(self, batch: Batch) -> None:
         """Sends an urgent batch and takes its answer on the caller's thread, where a ring is there and nothing else is
         under way; else it is this thread's."""
-        if not batch.done and (self._turn.acquire(blocking=False) or self._await_turn()):
-            self._is_sending = True
+        if not (batch.done or self._turn.is_mine):
             try:
-                self._exchange(batch)
+                if self._turn.take() or self._await_turn():
+                    self._is_sending = True
+                    self._exchange(batch)
             finally:
-                self._is_sending = False
-                self._turn.release()
+                if self._turn.is_mine:
+                    self._is_sending = False
+                self._turn.give_back()
         if not batch.done:
             self.wake()
 
     def _await_turn(self) -> bool:
         """Waits while this thread is in the middle of a cycle: else it would do the work of the next sends too, at the
         price of two changes of thread for each. Another sender is not waited for."""
-        return not self._is_sending and self._turn.acquire(timeout=TURN_S)
+        return not self._is_sending and self._turn.take(TURN_S)
 
     def _exchange(self, batch: Batch) -> None:
         link, transport = self._connection.link, self._transport
@@ -243,9 +246,11 @@ class IoThread(threading.Thread):
     def push(self) -> bool:
         """Sends what is ready through the ring, on the caller's thread, and takes answers. False without a ring, and
         while this thread is at it."""
-        if not self._turn.acquire(blocking=False):
+        if self._turn.is_mine:
             return False
         try:
+            if not self._turn.take():
+                return False
             busy = self._calls or self._unpromised or self._stopping or not self._connection.is_open
             if busy or not self._transport.is_ring:
                 return False
@@ -263,7 +268,7 @@ class IoThread(threading.Thread):
                 self.wake()
             return True
         finally:
-            self._turn.release()
+            self._turn.give_back()
 
     @property
     def _has_work(self) -> bool:
@@ -301,7 +306,7 @@ class IoThread(threading.Thread):
     # --- the thread
 
     def run(self) -> None:
-        self._turn.acquire()
+        self._turn.take(FOR_EVER_S)
         try:
             while not (self._stopping or (self._closes_when_idle and self._is_done)):
                 self._cycle()
@@ -734,11 +739,11 @@ class IoThread(threading.Thread):
         if self._naps or self._transport.arm():
             idle = not (self._in_flight or self._pending or self._calls)
             muted = idle and self._connection.mute()  # whoever sends next takes the answer
-            self._turn.release()
+            self._turn.give_back()
             try:
                 self._poller.poll(max(0, math.ceil((until - now) * MS)))
             finally:
-                self._turn.acquire()
+                self._turn.take(FOR_EVER_S)
                 if muted:
                     self._connection.unmute()
         self._naps = False
