@@ -2,7 +2,7 @@
 
 What fails twice fails the run. What passes the second time is flaky: it is told at the end and written to
 build/flaky.txt for whoever mends it, and more than five of them fail the run too. build/slowest.txt says how long the
-tests of each file took. TOWLINE_GATE_MINUTES ends a run that takes longer, so that what it was at is told.
+tests of each file took. GATE_MINUTES ends a run that takes longer, so that what it was at is told.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ PARTS: Final = {
 PREFIX: Final = "tlgate-"
 PID: Final = "pid"
 AGAIN: Final = "the second run"
-MINUTES: Final = "TOWLINE_GATE_MINUTES"
+MINUTES: Final = "GATE_MINUTES"
 # Far more than a second run may heal: what broke so much breaks the rest too, and takes its time to do so.
 FAILURES_MAX: Final = 60
 LIMITS: Final = [f"--maxfail={FAILURES_MAX}"]

@@ -263,9 +263,9 @@ def test_who_is_told_to_end_is_red_and_begins_nothing_more(tmp_path, how):
 
 
 def test_a_run_that_takes_longer_than_it_may_ends_and_is_red(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOWLINE_GATE_MINUTES", "0.05")  # wherever in it that is
+    monkeypatch.setenv("GATE_MINUTES", "0.05")  # wherever in it that is
     status, said = Project(tmp_path, alone=WAITING).gate()
     assert status == 1
-    assert "TOWLINE_GATE_MINUTES are over" in said
+    assert "GATE_MINUTES are over" in said
     assert "red: the second run was left out" in said
     assert re.fullmatch(r"\d passed, [1-9]\d* failed", said[-1])
