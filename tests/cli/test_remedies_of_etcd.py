@@ -42,7 +42,11 @@ def electing(etcd: EtcdServer, name: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("in_sync", b'{"epoch": 1, "members": ["x"]}'), ("term", b"[]"), ("leader", b"nobody")],
+    [
+        ("in_sync", b'{"epoch": 1, "members": ["x"]}'),
+        pytest.param("term", b"[]", marks=pytest.mark.slow),
+        pytest.param("leader", b"nobody", marks=pytest.mark.slow),
+    ],
 )
 def test_a_key_that_was_written_by_hand_is_put_back_or_deleted(
     typist: Typist, etcd: EtcdServer, name: str, value: bytes

@@ -26,7 +26,7 @@ def topics_file(store, release) -> None:
     (store.root / "config" / "topics.json").write_text(json.dumps(topics_content(TopicTable(topics=topics))))
 
 
-@pytest.mark.parametrize("end", ["closed", "halted", "killed"])
+@pytest.mark.parametrize("end", ["closed", pytest.param("halted", marks=pytest.mark.slow), "killed"])
 def test_towline_reads_and_continues_it_and_the_real_store_takes_it_back(
     release, real, start_jvm, tmp_path, towline, end
 ):

@@ -46,7 +46,11 @@ def drilled(plan: DrillPlan, keep: Path) -> dict:
 
 @pytest.mark.parametrize(
     ("rounds", "shape", "plain"),
-    [(1, Shape(), False), (2, Shape(3, 2, etcd=True), False), (2, Shape(2, 1, etcd=True), True)],
+    [
+        (1, Shape(), False),
+        (2, Shape(3, 2, etcd=True), False),
+        pytest.param(2, Shape(2, 1, etcd=True), True, marks=pytest.mark.slow),
+    ],
     ids=["1+2, by hand", "1+2, by etcd", "1+1, by etcd, plain producers"],
 )
 def test_five_masters_are_killed(temporary, tmp_path, rounds, shape, plain):

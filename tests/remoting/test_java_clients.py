@@ -21,7 +21,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rocketmq.Rocketmq
 
 
 @pytest.mark.alone  # a real broker beside a node wants the CPUs
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [pytest.param(VERSIONS[0], marks=pytest.mark.slow), VERSIONS[-1]])
 def test_a_real_producer_finds_no_difference_to_a_real_broker(
     version: str, node: RemotingNode, real: rocketmq.RocketmqNode, request: pytest.FixtureRequest
 ) -> None:
@@ -35,7 +35,7 @@ def test_a_real_producer_finds_no_difference_to_a_real_broker(
 
 
 @pytest.mark.alone  # a real broker beside a node wants the CPUs
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [pytest.param(VERSIONS[0], marks=pytest.mark.slow), VERSIONS[-1]])
 def test_real_consumers_find_no_difference_to_a_real_broker(
     version: str, node: RemotingNode, real: rocketmq.RocketmqNode, request: pytest.FixtureRequest
 ) -> None:
