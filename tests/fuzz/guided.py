@@ -25,7 +25,14 @@ INSTRUMENTED: Final = (
     *("towline.format", "towline.filter", "towline.kafka", "towline.replication", "towline.link", "towline.log.state"),
     *("towline.log.files", "towline.pipeline.archive_manifest", "towline.client", "towline.slave", "towline.serve"),
 )
-_FLAGS: Final = ("-runs=-1", "-timeout=0", "-rss_limit_mb=0", "-verbosity=0", "-print_final_stats=0", "-len_control=20")
+_FLAGS: Final = (
+    "-runs=-1",
+    "-timeout=86400",
+    "-rss_limit_mb=0",
+    "-verbosity=0",
+    "-print_final_stats=0",
+    "-len_control=20",
+)
 
 
 def fuzz(atheris: Any, recorder: Recorder, job: Job, corpus: Path) -> None:
