@@ -30,12 +30,13 @@ class Spreading(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
 
-    def _reschedule(self, node: WorkerController) -> None:
+    def remove_node(self, node: WorkerController) -> str | None:
         """What a dead worker had done whole is no work for others.
 
-        xdist puts it back into the queue. A worker that gets such a file has nothing new to run, keeps its last test
-        back until it knows the next one, and so waits for ever.
+        xdist puts all that it had back into the queue. A worker that gets such a file has nothing new to run, keeps its
+        last test back until it knows the next one, and so waits for ever.
         """
-        for scope in [scope for scope, unit in self.workqueue.items() if all(unit.values())]:
-            del self.workqueue[scope]
-        super()._reschedule(node)
+        work = self.assigned_work[node]
+        for scope in [scope for scope, unit in work.items() if all(unit.values())]:
+            del work[scope]
+        return super().remove_node(node)

@@ -27,7 +27,7 @@ INSTRUMENTED: Final = (
 )
 _FLAGS: Final = (
     "-runs=-1",
-    "-timeout=86400",
+    "-timeout=86400",  # 0 is no end of its own clock: it ended an input after a second
     "-rss_limit_mb=0",
     "-verbosity=0",
     "-print_final_stats=0",

@@ -151,8 +151,11 @@ def remove_left() -> None:
 
 @contextlib.contextmanager
 def ending(gate: Gate, minutes: str | None) -> Iterator[None]:
-    """That many minutes from now the gate ends, if the block has not."""
-    timer = threading.Timer(float(minutes) * 60 if minutes else threading.TIMEOUT_MAX, gate.end)
+    """That many minutes from now the gate ends, if the block has not. Without a number it has no limit."""
+    if not minutes:
+        yield
+        return
+    timer = threading.Timer(float(minutes) * 60, gate.end)
     timer.start()
     try:
         yield

@@ -10,7 +10,6 @@ A broker of RocketMQ, and a node that is asked as one, pushes a reply to the req
 reply topic, from the end that it had before the first request.
 """
 
-import contextlib
 import logging
 import os
 import threading
@@ -24,10 +23,11 @@ from towline.client.link.connection import remaining_ms
 from towline.client.link.endpoints import Endpoints
 from towline.client.link.rpc import Reply
 from towline.client.send.group_session import GroupSession
+from towline.client.send.turn import FOR_EVER_S, Turn
 from towline.errors import IllegalProperty, MalformedRecord, NoAnswer, TowlineError
 from towline.format.record.properties import CLUSTER, MESSAGE_TYPE, REPLY
 from towline.limits import DECOMPRESSED_SIZE_MAX, REPLY_TOPIC_SUFFIX
-from towline.link.unclosed import call_in_child, on_drop, renew
+from towline.link.unclosed import call_in_child, on_drop
 
 from .consumer import Consumer
 from .errors import AskRefused, ClientClosed, DamagedMessage, NotARequest, RequestTimeout
@@ -329,7 +329,7 @@ class Requester:
         self._begin = begin
         self._send = send
         self._replies: Replies | None = None
-        self._lock = threading.RLock()  # which knows whether the caller has it
+        self._turn = Turn()
         self._late = 0
         call_in_child(self)
 
@@ -365,16 +365,19 @@ class Requester:
             self._replies.evict(pending)
 
     def forked(self) -> None:
-        renew(self._lock)
+        self._turn = Turn()  # a thread of the parent may have had it
 
     def close(self) -> None:
-        with self._lock:
+        try:
+            self._turn.take(FOR_EVER_S)
             if self._replies is not None:
                 self._replies.close()
+        finally:
+            self._turn.give_back()
 
     def _reader(self, message: Message, deadline: float, timeout_ms: int) -> Replies:
         try:
-            if not self._lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            if not self._turn.take(max(0.0, deadline - time.monotonic())):
                 raise NoAnswer(message.topic, timeout_ms, "another request still looks for the reply topic")
             if self._replies is None or self._replies.is_over:
                 self._late = self.late
@@ -384,5 +387,4 @@ class Requester:
                 self._replies.start()
             return self._replies
         finally:
-            with contextlib.suppress(RuntimeError):  # it was not taken; an interrupt may have come before or after that
-                self._lock.release()
+            self._turn.give_back()

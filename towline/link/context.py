@@ -79,7 +79,7 @@ def new_context(sockets_max: int = SOCKETS_MAX) -> Context:
 
 
 def close_context(context: Context) -> None:
-    """Closes what is still open; unsent frames go with it."""
+    """Closes what is still open."""
     context.close()
 
 

@@ -1,4 +1,4 @@
-"""The right to use a producer's link: one thread has it at a time, and it survives an interrupt.
+"""The right to use what one thread uses at a time, as a producer's link; an interrupt does not leave it taken.
 
 Python raises KeyboardInterrupt between any two instructions of the main thread, between taking a lock and the `try`
 that releases it too. A lock that was left taken so would keep the I/O thread, and `Producer.close`, waiting for ever.
@@ -36,5 +36,7 @@ class Turn:
         """Does nothing where the caller has not got it."""
         if self.is_mine:
             self._owner = 0
-        with contextlib.suppress(RuntimeError):  # it is another's, or nobody's
+            self._lock.release()
+            return
+        with contextlib.suppress(RuntimeError):  # it is another's, or nobody's, or an interrupt came as it was taken
             self._lock.release()
