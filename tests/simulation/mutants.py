@@ -14,7 +14,9 @@ from towline.ha.sender.in_sync import InSync, InSyncRules
 from towline.log.state.in_sync_file import InSyncRecord
 from towline.master.put.acks import AckPolicy, ack_policy
 from towline.master.put.sequences import Claim, Repeat, Sequences, Verdict
-from towline.node.roles.agreement import Report, may_promote
+from towline.node.roles.agreement import RecordedSet, Report, may_lack, may_promote
+from towline.node.store.confirmed import confirmed_parts
+from towline.runtime.positions import Positions
 from towline.runtime.settings import Settings
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -83,6 +85,27 @@ def promised_floor(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("towline.node.peers.peer_client.may_promote", without_promises)
 
 
+def members_alone(patch: pytest.MonkeyPatch) -> None:
+    """A node in doubt waits for the members of the newest set alone, not for those who were some before."""
+
+    def without_others(
+        own: Report, answers: Mapping[int, Report], record: RecordedSet | None, _: Collection[int]
+    ) -> str:
+        return may_lack(own, answers, record, [])
+
+    patch.setattr("towline.node.roles.agreement.may_lack", without_others)
+    patch.setattr("towline.ha.leader.election.may_lack", without_others)
+
+
+def shown_later(patch: pytest.MonkeyPatch) -> None:
+    """An ASYNC_MASTER reports what its disk has as confirmed, and shows more behind its promise."""
+
+    def on_its_disk(settings: Settings, positions: Positions) -> int:
+        return min(positions.get(part) for part in confirmed_parts(settings, positions))
+
+    patch.setattr("towline.simulation.peers.may_confirm", on_its_disk)
+
+
 def unrecovered(patch: pytest.MonkeyPatch) -> None:
     """A put that starts, as after a promotion, takes nothing of idempotent producers from its log: it always did."""
     patch.setattr("towline.master.put.producers.recover", lambda *_: True)
@@ -142,7 +165,13 @@ def renumbered(patch: pytest.MonkeyPatch) -> None:
 
 
 FINDINGS: Final[Mapping[str, Mutant]] = {"shown_tail": shown_tail, "own_floor": own_floor, "kept_member": kept_member}
-MORE: Final[Mapping[str, Mutant]] = {"forgotten": forgotten, "unsynced": unsynced, "promised_floor": promised_floor}
+MORE: Final[Mapping[str, Mutant]] = {
+    "forgotten": forgotten,
+    "unsynced": unsynced,
+    "promised_floor": promised_floor,
+    "members_alone": members_alone,
+    "shown_later": shown_later,
+}
 SEQUENCES: Final[Mapping[str, Mutant]] = {
     "unrecovered": unrecovered,
     "stored_again": stored_again,

@@ -14,8 +14,10 @@ class Once:
         self._at = 0
         self._messages: set[int] = set()
         self._epochs: dict[int, int] = {}  # by producer: the newest
-        self._numbers: dict[tuple[int, int], tuple[int, int]] = {}  # by producer and queue: the newest, of its epoch
-        self._newest: dict[tuple[int, int], int] = {}  # by client and queue: its newest message
+        # By producer and queue. A program without a name that begins anew is another producer: nothing fences what it
+        # had under way, so that may come later.
+        self._numbers: dict[tuple[int, int], tuple[int, int]] = {}  # the newest, of its epoch
+        self._newest: dict[tuple[int, int], int] = {}  # likewise: the newest message, as programs count them
 
     def look(self, data: bytes | bytearray, end: int) -> Iterator[tuple[str, str]]:
         """Yields the invariants that do not hold of what has come since the last look, up to `end`, and how."""
@@ -32,7 +34,7 @@ class Once:
             if not self._follows(place.producer, queue, place.epoch, place.number):
                 known = self._numbers.get((place.producer, queue))
                 yield "order", f"{said}, in queue {queue}, comes after number and epoch {known}"
-            line = message >> 20, queue
+            line = place.producer, queue
             if message < self._newest.get(line, 0):
                 yield "order", f"{said}, in queue {queue}, comes after message {self._newest[line]}"
             self._newest[line] = message

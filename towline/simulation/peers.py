@@ -9,7 +9,7 @@ from towline.node.peers.peer_server import PROMISE, STATE
 from towline.node.roles.agreement import Report
 from towline.node.roles.promise import NOTHING, Promise, is_granted, is_of_another, kept
 from towline.node.roles.role_commands import AGREE
-from towline.node.store.confirmed import confirmed_parts
+from towline.node.store.confirmed import may_confirm
 from towline.runtime.positions import Duty, Position
 
 from .disk import DOUBT, EPOCHS, PROMISED, SET
@@ -40,7 +40,7 @@ def report(machine: Machine, role: str) -> Report:
         following=get(Position.EPOCH),
         epochs=epochs_of(machine),
         end=get(Position.APPENDED),
-        confirmed=min(get(part) for part in confirmed_parts(view.settings, machine.positions)),
+        confirmed=may_confirm(view.settings, machine.positions),
         promised=promise.epoch,
         promised_node=promise.node,
         in_sync=set_of(machine),

@@ -23,14 +23,14 @@ OWN = number_of(2, 0)
 
 @pytest.fixture(params=["SYNC_MASTER", "SLAVE"])
 def node(request, tmp_path):
-    """Node 0 of three, in epoch 512; its log ends at 1000."""
+    """Node 0 of three, in epoch 512; its log ends at 1000, of which 900 bytes are flushed."""
     store, runtime = Store(tmp_path / "store"), Runtime(tmp_path / "run")
     for directory in (store.ha, store.run, runtime.root):
         directory.mkdir(parents=True)
     given = {"broker_role": request.param, "broker_id": 0, "ha_peers": "0=a:1,1=b:2,2=c:3"}
     settings = Settings(**given, store_path_root_dir=store.root)
     positions = Positions.create(runtime.positions, 1)
-    for position, value in ((Position.EPOCH, OWN), (Position.APPENDED, 1000)):
+    for position, value in ((Position.EPOCH, OWN), (Position.APPENDED, 1000), (Position.FLUSHED, 900)):
         positions.writer(position, Duty.RECOVER).advance(value)
     duty = Duty.FOLLOW if request.param == "SLAVE" else Duty.SEND
     yield Node(store, runtime, settings, positions, duty, 1, logging.getLogger("test"), SystemClock())
@@ -56,6 +56,14 @@ def test_its_state_is_what_agreement_reads(node, server):
     assert (report.node, report.following, report.end, report.promised) == (0, OWN, 1000, 0)
     assert said["role"] == ("slave" if node.duty is Duty.FOLLOW else "master")
     assert said["ha"] == ["tcp://127.0.0.1:10912"]
+
+
+@pytest.mark.parametrize(
+    ("node", "confirmed"), [("ASYNC_MASTER", 1000), ("SYNC_MASTER", 0), ("SLAVE", 0)], indirect=["node"]
+)
+def test_an_async_master_says_that_all_of_its_log_may_be_shown(server, confirmed):
+    """It shows what its disk has, whoever follows it, and goes on with that behind its promise."""
+    assert report_of(server.answer({"op": "state"})).confirmed == confirmed
 
 
 def test_a_promise_is_on_disk_and_published_and_ends_a_masters_time(node, server):

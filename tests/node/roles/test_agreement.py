@@ -104,23 +104,32 @@ class TestOnStart:
         [
             (DOUBTED, [node(1)], ["2"]),
             (DOUBTED, [replace(node(1), doubted=True), replace(node(2), doubted=True)], []),
-            (replace(node(0, members=(0, 1)), doubted=True), [replace(node(1), doubted=True)], ["2"]),
+            (replace(node(0, members=(0, 1)), doubted=True), [node(1)], ["2"]),
             (replace(FRESH, doubted=True), [], ["1", "2"]),
             (OWN, [replace(node(1), doubted=True)], ["2"]),
         ],
-        ids=["one that lost nothing answers", "all answer", "no member is silent", "its first start", "no doubt"],
+        ids=[
+            "one that lost nothing answers",
+            "all answer",
+            "the other member has lost nothing",
+            "its first start",
+            "no doubt",
+        ],
     )
     def test_nothing_is_waited_for_where_nobody_can_hold_more(self, own, answers, silent):
         assert on_start(own, answers, silent, floor=2, alone=False).role == "master"
 
-    def test_in_doubt_after_it_went_on_alone_each_that_is_silent_may_hold_what_it_has_lost(self):
-        """Node 1 or node 2 may have been a member when it was acknowledged."""
-        went_on = replace(DOUBTED, in_sync=InSyncRecord(256, 3, 0, mask_of([0]), 1))
+    @pytest.mark.parametrize("floor", [1, 2])
+    @pytest.mark.parametrize("members", [[0], [0, 1]])
+    def test_in_doubt_each_that_is_silent_may_hold_what_it_has_lost_though_it_is_no_member_any_more(
+        self, members, floor
+    ):
+        """It may have been one when it was acknowledged: nothing need have been since it left."""
+        own = replace(DOUBTED, in_sync=InSyncRecord(256, 3, 0, mask_of(members), floor))
+        doubted = replace(node(1), doubted=True)
         with pytest.raises(DoubtRefused, match="node 2 may hold it"):
-            on_start(went_on, [node(1)], ["2"], floor=2, alone=False)
-        assert on_start(went_on, [node(1), node(2)], [], floor=2, alone=False).role == "master"
-        could_not = replace(DOUBTED, in_sync=InSyncRecord(256, 3, 0, mask_of([0]), 2))
-        assert on_start(could_not, [node(1)], ["2"], floor=2, alone=False).role == "master"
+            on_start(own, [doubted], ["2"], floor=floor, alone=False)
+        assert on_start(own, [doubted, node(2)], [], floor=floor, alone=False).role == "master"
 
     def test_with_silent_peers_that_might_go_on_without_it(self):
         with pytest.raises(AloneRefused, match="none of its peers answers \\(1, 2\\)"):

@@ -15,7 +15,7 @@ from towline.node.process.context import Node
 from towline.node.process.endpoints import reachable
 from towline.node.roles.promise import Promise, is_granted, is_of_another, kept, load_promise, save_promise
 from towline.node.roles.role_commands import AGREE, submit_command
-from towline.node.store.confirmed import confirmed_of
+from towline.node.store.confirmed import may_confirm
 from towline.runtime.positions import Position
 from towline.runtime.settings import Settings
 from towline.runtime.settings_model import BrokerRole
@@ -41,7 +41,7 @@ def state_of(node: Node) -> dict[str, Any]:
         "epochs": [list(epoch) for epoch in EpochFile(node.store).load()],
         "end": positions.get(Position.APPENDED),
         "flushed": positions.get(Position.FLUSHED),
-        "confirmed": confirmed_of(node)(),
+        "confirmed": may_confirm(node.settings, positions),
         "promised": promise.epoch,
         "promised_node": promise.node,
         "promised_floor": promise.floor,

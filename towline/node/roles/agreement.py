@@ -125,21 +125,18 @@ def on_start(
 
 
 class RecordedSet(Protocol):
-    """An in-sync set as a file or etcd has it, with the min_in_sync_replicas under which it was recorded."""
+    """An in-sync set as a file or etcd has it."""
 
     @property
     def members(self) -> int: ...
-
-    @property
-    def floor(self) -> int: ...
 
 
 def may_lack(own: Report, answers: Mapping[int, Report], record: RecordedSet | None, known: Collection[int]) -> str:
     """Why a node in doubt may lack what was acknowledged; empty where it cannot. `record`: the newest set; `known`:
     every node of the name.
 
-    Nothing is missing from a member that has lost nothing. Where none of them answers, each of the others may be the
-    only one that still has it. Of a node that went on alone, so may each that was a member before it.
+    Nothing is missing from a member that has lost nothing. Where none of them answers, each node that is silent may be
+    the only one that still has it: it may have been a member when it was acknowledged, and be none any more.
     """
     if not own.doubted or own.is_fresh:
         return ""
@@ -147,8 +144,7 @@ def may_lack(own: Report, answers: Mapping[int, Report], record: RecordedSet | N
     if ahead.reach > own.reach:
         return f"it may have lost what it acknowledged, and node {ahead.node} holds the log to {ahead.end}"
     members = set() if record is None else set(ids_of(record.members))
-    went_on_alone = record is not None and members == {own.node} and record.floor < 2
-    silent = sorted((set(known) if went_on_alone else members) - {own.node, *answers})
+    silent = sorted((set(known) | members) - {own.node, *answers})
     if not silent or any(peer.node in members and not peer.doubted for peer in answers.values()):
         return ""
     who = ", ".join("the master" if node < 0 else f"node {node}" for node in silent)

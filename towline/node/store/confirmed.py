@@ -41,5 +41,13 @@ def confirmed_of(node: Node) -> Callable[[], int]:
     return confirmed
 
 
+def may_confirm(settings: Settings, positions: Positions) -> int:
+    """Up to where the node has confirmed its log, or may yet though nobody follows it any more: a promotion has to hold
+    that. An ASYNC_MASTER shows readers all that it has once its own disk has it, after it has promised too."""
+    if settings.broker_role is BrokerRole.ASYNC_MASTER:
+        return positions.get(Position.APPENDED)
+    return min(positions.get(part) for part in confirmed_parts(settings, positions))
+
+
 def _written(positions: Positions) -> Position:
     return Position.COMMITTED if has_pool(positions) else Position.APPENDED
