@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from typer.core import TyperGroup
@@ -96,6 +97,16 @@ def test_the_version_takes_what_has_it_and_no_more() -> None:
 
 def test_no_command_loads_what_is_heavy_for_its_help() -> None:
     assert heavy_of(EVERY_HELP.format(paths=LIGHT)) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["master", "status"], ["slave", "status"], ["config", "get"], ["store", "mend"]],
+    ids=" ".join,
+)
+def test_a_command_that_scans_no_log_loads_no_compiler(arguments: list[str], tmp_path: Path) -> None:
+    """numba takes half a second. There is no node here: these say so behind what they import."""
+    assert "numba" not in heavy_of(CALL.format(arguments=[*arguments, "--store", str(tmp_path / "none")]))
 
 
 def test_what_is_heavy_is_told() -> None:

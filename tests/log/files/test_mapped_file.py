@@ -60,14 +60,6 @@ class TestOpening:
         assert bytes(reader.view[10:15]) == b"hello"
 
 
-class TestTheFirstWord:
-    @pytest.mark.parametrize("at", [0, 8, 13, SIZE - 8])
-    def test_it_is_stored_byte_for_byte_at_any_place(self, path: Path, at: int) -> None:
-        mapped = MappedFile.open(path, SIZE, writable=True)
-        mapped.store_first_word(at, b"\x00\x00\x00\xa5\xda\xa3\x20\xa7")
-        assert path.read_bytes() == bytes(at) + bytes.fromhex("000000a5daa320a7") + bytes(SIZE - at - 8)
-
-
 class TestSync:
     @pytest.mark.parametrize(("start", "end"), [(0, 0), (1, 2), (PAGE - 1, PAGE + 1), (0, SIZE), (SIZE, SIZE)])
     def test_any_range_within_the_file_is_rounded_to_pages(self, path: Path, start: int, end: int) -> None:

@@ -17,6 +17,7 @@ from towline.format.record import blank, record
 from towline.format.record.record import LAYOUT, layout_of
 from towline.format.record.rules import Rule
 from towline.limits import PAGE, POPULATE_STEP
+from towline.log.files.first_word import store_first_word
 from towline.log.files.mapped_file import ADVICE_WILL_NEED, MappedFile, PendingUnmaps
 from towline.log.files.mapped_file_queue import OPEN_MAX, MappedFileQueue
 from towline.log.files.page_cache import Advice, advise_file, advise_reader, for_reader
@@ -308,7 +309,7 @@ class LogTail:
         """Ends the active segment with a blank and moves to its end, which is returned. Does nothing at the end."""
         if self.room:
             self._populate_to(self._at + blank.SIZE)
-            self.segment.store_first_word(self._at, blank.encode(self.room))
+            store_first_word(self.segment, self._at, blank.encode(self.room))
             self._at = self.segment_size
         return self.position
 

@@ -7,7 +7,6 @@ A file is written through its mapping only where its blocks are reserved, else a
 import errno
 import mmap
 import os
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from towline.errors import SegmentSizeMismatch, StoreNotWritable, SyncFailed
-from towline.kernels.base.first_word import store_word
 from towline.limits import PAGE
 
 from . import memory
@@ -24,7 +22,6 @@ ADVICE_WILL_NEED: Final = mmap.MADV_WILLNEED
 ADVICE_RANDOM: Final = mmap.MADV_RANDOM
 ADVICE_DONT_NEED: Final = mmap.MADV_DONTNEED
 ADVICE_LARGE_PAGES: Final = mmap.MADV_HUGEPAGE
-_WORD_SIZE: Final = 8
 
 
 class MappedFile:
@@ -149,12 +146,6 @@ class MappedFile:
         start, size = self._pages(start, end)
         if size:
             memory.unlock(self.array[start : start + size])
-
-    def store_first_word(self, at: int, word: bytes) -> None:
-        """Stores the 8 bytes `word` at byte `at` in one store, not byte by byte (and never through pack_into)."""
-        assert len(word) == _WORD_SIZE
-        assert 0 <= at <= self.size - _WORD_SIZE
-        store_word(self.array, at, int.from_bytes(word, sys.byteorder, signed=True))
 
     def release(self) -> bool:
         """Unmaps the file. False while its bytes are referenced, as by a queued frame (H20): call it again later."""

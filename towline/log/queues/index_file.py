@@ -15,10 +15,10 @@ import numpy.typing as npt
 from towline.format.files import index_file
 from towline.format.files.index_file import ENTRY, ENTRY_LAYOUT, ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Header
 from towline.kernels.scan import index as kernels
+from towline.log.files.first_word import WORD_SIZE, store_first_word
 from towline.log.files.mapped_file import MappedFile
 from towline.log.files.segment_files import create_segment, publish, reserve
 
-_WORD_SIZE: Final = 8
 _ENTRIES_AT_ONCE: Final = 800_000  # of one kernel call: 16 MB
 _SLOTS_AT_ONCE: Final = 4_000_000
 _UNFINISHED: Final = ".new"  # no decimal number, so a broker skips such a name
@@ -134,8 +134,8 @@ class IndexFile:
     def store_header(self, header: Header) -> None:
         """Word by word, each in one store; the count comes last, in one word with the number of slots in use."""
         data = index_file.encode_header(header)
-        for at in range(0, HEADER_SIZE, _WORD_SIZE):
-            self.mapped.store_first_word(at, data[at : at + _WORD_SIZE])
+        for at in range(0, HEADER_SIZE, WORD_SIZE):
+            store_first_word(self.mapped, at, data[at : at + WORD_SIZE])
 
     def sync(self) -> None:
         """Raises SyncFailed."""
