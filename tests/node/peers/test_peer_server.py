@@ -27,7 +27,8 @@ def node(request, tmp_path):
     store, runtime = Store(tmp_path / "store"), Runtime(tmp_path / "run")
     for directory in (store.ha, store.run, runtime.root):
         directory.mkdir(parents=True)
-    given = {"broker_role": request.param, "broker_id": 0, "ha_peers": "0=a:1,1=b:2,2=c:3"}
+    given = {"broker_role": request.param, "flush_disk_type": "SYNC_FLUSH"}
+    given |= {"broker_id": 0, "ha_peers": "0=a:1,1=b:2,2=c:3"}
     settings = Settings(**given, store_path_root_dir=store.root)
     positions = Positions.create(runtime.positions, 1)
     for position, value in ((Position.EPOCH, OWN), (Position.APPENDED, 1000), (Position.FLUSHED, 900)):
