@@ -40,11 +40,17 @@ def test_what_changes_at_a_start_alone_and_what_a_start_overrules(typist: Typist
 @pytest.mark.parametrize(
     ("kept", "error"),
     [
-        ("put_waiting_max = 0\nfile_reserved_time = 24\n", "BadSetting"),
-        ("put_waiting_maximum = 7\nfile_reserved_time = 24\n", "UnknownSetting"),
-        ("put_waiting_max = \n", "UnreadableSettings"),
+        pytest.param(
+            "put_waiting_max = 0\nfile_reserved_time = 24\n",
+            "BadSetting",
+            id="a value that cannot be",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "put_waiting_maximum = 7\nfile_reserved_time = 24\n", "UnknownSetting", id="a key of another version"
+        ),
+        pytest.param("put_waiting_max = \n", "UnreadableSettings", id="no TOML", marks=pytest.mark.slow),
     ],
-    ids=["a value that cannot be", "a key of another version", "no TOML"],
 )
 def test_what_was_kept_and_keeps_a_node_from_starting_is_taken_back(typist: Typist, kept: str, error: str) -> None:
     start = f"towline master start --store {typist.store}"

@@ -51,7 +51,11 @@ def environment(**given: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("name", "error"), [("epochFileCheckpoint", "EpochsLost"), ("ha/promise.json", "WordLost")], ids=["epochs", "word"]
+    ("name", "error"),
+    [
+        pytest.param("epochFileCheckpoint", "EpochsLost", id="epochs", marks=pytest.mark.slow),
+        pytest.param("ha/promise.json", "WordLost", id="word"),
+    ],
 )
 def test_a_file_that_nothing_else_says_is_restored_from_a_copy(typist: Typist, name: str, error: str) -> None:
     start, peers = f"towline master start --store {typist.store}", f"--set=ha_peers=0=127.0.0.1:{free_port()}"

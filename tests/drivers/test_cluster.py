@@ -20,6 +20,7 @@ from towline.pipeline.ship import ship
 from .clusters import Cluster
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_stats_of_a_store_by_spark_submit_on_two_workers(tmp_path: Path):
     problem = java_missing()

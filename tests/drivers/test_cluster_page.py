@@ -72,6 +72,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_block_about_clusters_runs_where_executors_have_only_what_they_were_sent(
     directory: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from peers.jars import class_path
 
 HERE: Final = Path(__file__).parent
@@ -36,6 +38,7 @@ class Release:
 OLD: Final = Release("4.9.8", "rocketmq-store", "v4")
 NEW: Final = Release("5.5.0", "rocketmq-broker", "v5")
 RELEASES: Final = (OLD, NEW)
+NEW_FIRST: Final = (pytest.param(OLD, marks=pytest.mark.slow), NEW)  # the older one in `make soak`
 # The repositories hold no broker of 4.9.8.
 BROKERS: Final = (Release("4.9.7", "rocketmq-broker", "v4"), NEW)
 

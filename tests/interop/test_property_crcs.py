@@ -15,7 +15,7 @@ from .checks import check_read, mixed_specs, mixture
 from .conftest import Started
 from .jvm import RealStore
 from .model import QUEUES, Sent
-from .releases import BROKERS, NEW
+from .releases import BROKERS, NEW, NEW_FIRST
 from .towlines import REAL_SETTINGS, TowlineStore
 
 CRC = "__CRC32#"
@@ -109,6 +109,7 @@ def test_each_insists_on_what_the_other_appended(insisting, sealing):
     insisting.close()
 
 
+@pytest.mark.parametrize("release", NEW_FIRST, ids=str)
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_a_store_that_was_told_nothing_reads_and_continues_what_has_them(release, real, appending, killed):
     messages = mixture(8, release)

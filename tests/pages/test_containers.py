@@ -117,6 +117,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     return made
 
 
+@pytest.mark.slow
 def test_the_nodes_of_the_compose_file_start_are_healthy_and_acknowledge(image: Image, tmp_path: Path) -> None:
     """On this machine's loopback: each name of a host and each published port is a port here."""
     with cleared(tmp_path) as directory, contextlib.ExitStack() as ending:
@@ -168,6 +169,7 @@ def test_a_published_port_is_on_loopback_alone() -> None:
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 
+@pytest.mark.slow
 def test_the_image_starts_a_master_where_nothing_is_said(image: Image) -> None:
     [command] = named("CMD")
     assert image.words({"command": command.list}, Path("/data"), {})[1:] == command.list

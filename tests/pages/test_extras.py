@@ -56,6 +56,7 @@ def said_by(environment: Environment, use: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_what_lacks_an_extra_runs_when_the_line_of_its_refusal_was_typed(bare: Environment) -> None:
     path = f"{bare.programs}:{os.environ['PATH']}"
     bare.variables["PATH"] = path

@@ -179,6 +179,7 @@ def test_a_cluster_of_the_page_about_operations_runs(place: Installed) -> None:
     assert not processes_of(place.directory)
 
 
+@pytest.mark.slow  # `tests/session/test_docs.py` types it in the checkout
 def test_the_page_about_spark_runs_and_prints_what_it_says(place: Installed) -> None:
     need({} if (problem := java_missing()) is None else {"java": problem})
     _type(place, PAGE, _found(PAGE))

@@ -38,7 +38,7 @@ TOPIC, LATER, IDLE, GROUP = "orders", "later", "idle", "billing"
 COUNT = 30_000
 WAIT_S = 120.0
 CLIENTS = {"4.9.7": "4.9.8", NEWEST: NEWEST}  # by the version of the broker
-DUE_S = 20  # of what is delivered by the node that was promoted
+DUE_S = 40  # of what is delivered by the node that was promoted
 LEVELS = f"1s {DUE_S}s"
 
 

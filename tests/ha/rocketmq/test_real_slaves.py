@@ -203,7 +203,8 @@ def test_a_broker_follows_through_kills_and_takes_the_place_of_its_master(
         names.end()
 
 
-@pytest.mark.parametrize("version", [pytest.param("4.9.7", marks=pytest.mark.slow), NEWEST])
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", NEWEST])
 def test_after_a_failover_a_broker_finds_the_next_master(tmp_path: Path, version: str) -> None:
     group = Group(tmp_path, 2)
     for node in group.nodes:

@@ -11,6 +11,7 @@ from towline.places import Store
 SOON_S = 10.0  # a small part of what the compiler takes
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_nodes_that_start_first_compile_once_outside_of_any_time_limit(tmp_path):
     cache = tmp_path / "cache"
