@@ -17,6 +17,8 @@ from towline.places import Store
 
 from .typist import TYPED, Done, Typist
 
+pytestmark = pytest.mark.slow  # several nodes each: `make soak` types them
+
 FLUSH = "flush_disk_type=SYNC_FLUSH"
 LAYOUT_WORD = 1  # of the positions file
 

@@ -13,6 +13,8 @@ from towline.places import Store
 
 from .typist import TYPED, Typist
 
+pytestmark = pytest.mark.slow  # several nodes each: `make soak` types them
+
 NOBODY = "--set=ha_master_address=127.0.0.1:1"  # a master that does not answer
 
 

@@ -22,6 +22,8 @@ from towline.runtime.locks import store_holder
 
 from .typist import TYPED, Typist, filled
 
+pytestmark = pytest.mark.slow  # several nodes each: `make soak` types them
+
 POOL = tuple(
     f"--set={each}"
     for each in (
@@ -53,7 +55,7 @@ def environment(**given: str) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        pytest.param("epochFileCheckpoint", "EpochsLost", id="epochs", marks=pytest.mark.slow),
+        pytest.param("epochFileCheckpoint", "EpochsLost", id="epochs"),
         pytest.param("ha/promise.json", "WordLost", id="word"),
     ],
 )

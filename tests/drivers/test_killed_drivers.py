@@ -14,6 +14,7 @@ from towline.pipeline.session import java_missing
 from .killed_drivers import Copying
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_three_killed_drivers_lose_and_double_nothing(tmp_path: Path) -> None:
     need({} if (problem := java_missing()) is None else {"java": problem})

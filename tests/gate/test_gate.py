@@ -202,6 +202,7 @@ def test_a_worker_that_dies_after_many_files_keeps_nobody_waiting(tmp_path):
     assert "test_b.py::test_dies" in project.flaky
 
 
+@pytest.mark.slow
 def test_workers_that_die_without_end_are_red(tmp_path):
     text = "@pytest.mark.parametrize('number', range(60))\ndef test_dies(number):\n    os._exit(3)\n"
     status, said = Project(tmp_path, a=text).gate()

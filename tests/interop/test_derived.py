@@ -6,10 +6,13 @@ from dataclasses import replace
 from itertools import count, zip_longest
 from typing import Any
 
+import pytest
+
 from towline.client.admin import AdminClient
 
 from .checks import mixture
 from .model import NOON, Mixture
+from .releases import NEW_FIRST
 from .test_same_bytes import index_of, queues_of
 
 SCHEDULED = "SCHEDULE_TOPIC_XXXX"
@@ -35,6 +38,7 @@ def of_the_broker(messages: Mixture) -> list[dict[str, Any]]:
     return specs
 
 
+@pytest.mark.parametrize("release", NEW_FIRST, ids=str)
 def test_they_are_derived_alike(release, real, towline):
     messages = mixture(8, release)
     specs = [messages.one().spec() for _ in range(600)] + of_the_broker(messages)

@@ -100,6 +100,7 @@ STATUS: Final = ("towline", "master", "status")
 
 
 @symptom("no node is running on DIR")
+@pytest.mark.slow
 def test_a_node_that_does_not_run_is_started(row: Row, put: str) -> None:
     row.is_in(row.typist(put))
     row.works(*MASTER)
@@ -110,6 +111,7 @@ def test_a_node_that_does_not_run_is_started(row: Row, put: str) -> None:
 
 
 @symptom("the store DIR is in use by process PID")
+@pytest.mark.slow
 def test_a_store_in_use_is_left_by_the_node_that_is_stopped(row: Row, put: str) -> None:
     row.works(*MASTER)
     pid = row.typist(f"towline master status --store {row.typist.store}").document["pid"]
@@ -120,6 +122,7 @@ def test_a_store_in_use_is_left_by_the_node_that_is_stopped(row: Row, put: str) 
 
 
 @symptom("nobody can listen at tcp://127.0.0.1:PORT")
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_another_one(row: Row, put: str) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
         port = other.getsockname()[1]
@@ -154,6 +157,7 @@ def test_a_node_that_was_made_read_only_takes_puts_again(row: Row, put: str, kee
 
 
 @symptom("cause=disk_full")
+@pytest.mark.slow
 def test_a_full_disk_refuses_puts_until_there_is_room(row: Row) -> None:
     with small_memory(32 << 20) as disk:
         row.typist.store = disk / "store"

@@ -150,7 +150,7 @@ class Move:
         return 2
 
 
-@pytest.fixture(params=[pytest.param(each, marks=() if each == NEWEST else pytest.mark.slow) for each in VERSIONS])
+@pytest.fixture(params=VERSIONS)
 def move(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Move]:
     made = Move(tmp_path, request.param)
     with ending(made.node):
@@ -161,6 +161,7 @@ def move(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Move]:
             made.broker.end()
 
 
+@pytest.mark.slow
 def test_a_broker_follows_through_kills_and_takes_the_place_of_its_master(
     move: Move, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
