@@ -77,12 +77,12 @@ DAMAGED = {
 }
 
 
-SOON = ("a file that belongs to nobody", "no durable offset", "a short queue file", "a changed byte")
+IN_THE_GATE = ("a file that belongs to nobody", "no durable offset", "a short queue file", "a changed byte")
 
 
 def marks(kind: str) -> list[pytest.MarkDecorator]:
     """One of each sort is repaired in the gate, all are in `make soak`."""
-    return [] if kind in SOON else [pytest.mark.slow]
+    return [] if kind in IN_THE_GATE else [pytest.mark.slow]
 
 
 @pytest.fixture

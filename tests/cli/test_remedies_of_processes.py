@@ -17,7 +17,7 @@ from towline.places import Store
 
 from .typist import TYPED, Done, Typist
 
-pytestmark = pytest.mark.slow  # several nodes each: `make soak` types them
+pytestmark = pytest.mark.slow  # starts and stops of nodes: `make soak` types them
 
 FLUSH = "flush_disk_type=SYNC_FLUSH"
 LAYOUT_WORD = 1  # of the positions file

@@ -22,7 +22,7 @@ from towline.runtime.locks import store_holder
 
 from .typist import TYPED, Typist, filled
 
-pytestmark = pytest.mark.slow  # several nodes each: `make soak` types them
+pytestmark = pytest.mark.slow  # starts and stops of nodes: `make soak` types them
 
 POOL = tuple(
     f"--set={each}"

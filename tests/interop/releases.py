@@ -38,9 +38,10 @@ class Release:
 OLD: Final = Release("4.9.8", "rocketmq-store", "v4")
 NEW: Final = Release("5.5.0", "rocketmq-broker", "v5")
 RELEASES: Final = (OLD, NEW)
-NEW_FIRST: Final = (pytest.param(OLD, marks=pytest.mark.slow), NEW)  # the older one in `make soak`
 # The repositories hold no broker of 4.9.8.
 BROKERS: Final = (Release("4.9.7", "rocketmq-broker", "v4"), NEW)
+# As parameters of a test: the older one in `make soak` alone.
+NEWEST_RELEASE, NEWEST_BROKER = ((pytest.param(old, marks=pytest.mark.slow), new) for old, new in (RELEASES, BROKERS))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from towline.format.record import properties
 from towline.kernels.scan.units import rule_out
 
 from .expressions import Expressions
-from .releases import BROKERS, NEW
+from .releases import NEWEST_BROKER
 
 FILTERS = "towline.interop.BrokerFilters"
 PAIRS = 10_000
@@ -24,7 +24,7 @@ BLOOM = Bloom(64, 20)  # of a ConsumerFilterManager without a broker
 BORN, NOW = 1_700_000_000_000, 1_800_000_000_000
 
 
-@pytest.fixture(scope="module", params=[pytest.param(BROKERS[0], marks=pytest.mark.slow), NEW], ids=str)
+@pytest.fixture(scope="module", params=NEWEST_BROKER, ids=str)
 def filters(request, start_jvm):
     jvm = start_jvm(request.param, FILTERS)
     yield jvm

@@ -11,7 +11,7 @@ from towline.format.files.topics import TopicConfig, TopicTable, topics_content
 from .checks import check_read, divided, mixed_specs, mixture
 from .jvm import RealStore
 from .model import QUEUES, RETRY_V2, TOPICS
-from .releases import NEW_FIRST
+from .releases import NEWEST_RELEASE
 from .towlines import REAL_SETTINGS
 
 COMMAND = "from towline.start import main; main()"
@@ -27,7 +27,7 @@ def topics_file(store, release) -> None:
     (store.root / "config" / "topics.json").write_text(json.dumps(topics_content(TopicTable(topics=topics))))
 
 
-@pytest.mark.parametrize("release", NEW_FIRST, ids=str)
+@pytest.mark.parametrize("release", NEWEST_RELEASE, ids=str)
 @pytest.mark.parametrize("end", ["closed", pytest.param("halted", marks=pytest.mark.slow), "killed"])
 def test_towline_reads_and_continues_it_and_the_real_store_takes_it_back(
     release, real, start_jvm, tmp_path, towline, end

@@ -3,12 +3,12 @@
 import pytest
 
 from .checks import check_read, mixed_specs, mixture
-from .releases import NEW_FIRST
+from .releases import NEWEST_RELEASE
 
 COUNT = 1500
 
 
-@pytest.mark.parametrize("release", NEW_FIRST, ids=str)
+@pytest.mark.parametrize("release", NEWEST_RELEASE, ids=str)
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_the_real_store_reads_and_continues_it_and_towline_takes_it_back(release, real, towline, killed):
     messages = mixture(1, release)

@@ -15,7 +15,7 @@ from .checks import check_read, mixed_specs, mixture
 from .conftest import Started
 from .jvm import RealStore
 from .model import QUEUES, Sent
-from .releases import BROKERS, NEW, NEW_FIRST
+from .releases import BROKERS, NEW, NEWEST_BROKER, NEWEST_RELEASE
 from .towlines import REAL_SETTINGS, TowlineStore
 
 CRC = "__CRC32#"
@@ -109,7 +109,7 @@ def test_each_insists_on_what_the_other_appended(insisting, sealing):
     insisting.close()
 
 
-@pytest.mark.parametrize("release", NEW_FIRST, ids=str)
+@pytest.mark.parametrize("release", NEWEST_RELEASE, ids=str)
 @pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
 def test_a_store_that_was_told_nothing_reads_and_continues_what_has_them(release, real, appending, killed):
     messages = mixture(8, release)
@@ -146,7 +146,7 @@ def test_a_store_that_was_told_nothing_reads_and_continues_what_has_them(release
     real.close()
 
 
-@pytest.mark.parametrize("release", [pytest.param(BROKERS[0], marks=pytest.mark.slow), NEW], ids=str)
+@pytest.mark.parametrize("release", NEWEST_BROKER, ids=str)
 def test_what_a_broker_delivers_late_and_a_client_sends_on_with_an_old_one_is_not_taken_for_damaged(
     release, start_jvm, appending
 ):

@@ -11,7 +11,7 @@ from towline.log.repair.verify import verify
 from towline.places import Store
 
 from .checks import mixed_specs, mixture
-from .releases import NEW_FIRST
+from .releases import NEWEST_RELEASE
 from .towlines import INDEXES, QUEUE_FILE, SEGMENT, SLOTS
 
 SETTINGS = RecoverySettings(segment_size=SEGMENT, queue_file_size=QUEUE_FILE, index_slots=SLOTS, index_indexes=INDEXES)
@@ -31,7 +31,7 @@ def damaged(store: Store, segment: int) -> int:
     return at
 
 
-@pytest.mark.parametrize("release", NEW_FIRST, ids=str)
+@pytest.mark.parametrize("release", NEWEST_RELEASE, ids=str)
 @pytest.mark.parametrize("segment", [0, 1])
 def test_the_real_store_goes_on_with_it_and_towline_takes_it_back(release, real, towline, segment):
     """The lost message alone is missing; where it stood in the first segment, a pull of the real store leaves out more.
